@@ -1,6 +1,6 @@
 //! Reads arrays of a store: `cargo run --release --example read STORE [ARRAY]`
 //!
-//! Without ARRAY it lists the arrays of the store, with it, it prints the mean of a numeric one.
+//! Without ARRAY it lists the top of the store: groups, then arrays. With it, it prints the mean of a numeric one.
 
 use std::error::Error;
 
@@ -16,6 +16,9 @@ fn main() -> Result<(), Box<dyn Error>> {
         let entries = store.entries("/")?;
         for (path, reason) in entries.left_out() {
             eprintln!("{path}: {reason}");
+        }
+        for group in entries.directories() {
+            println!("{group}/");
         }
         for entry in entries {
             println!("{} {} {:?}", entry.path, entry.dtype, entry.shape);

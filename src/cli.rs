@@ -19,6 +19,7 @@ pub mod ls;
 pub mod mount;
 pub mod new;
 pub mod options;
+mod out_of_reach;
 pub mod output;
 pub mod overview;
 pub mod pack;
@@ -108,7 +109,7 @@ impl Cli {
             Command::Pack(args) => pack::run(&args),
             Command::Checkout(args) => checkout::run(args),
             Command::Column(args) => column::run(args),
-            Command::Attr(args) => checkout::attr::run(&args),
+            Command::Attr(args) => checkout::attr::run(args),
             Command::New(args) => new::run(&args),
             Command::Convert(args) => convert::run(&args),
             Command::Demo(args) => demo::run(&args),

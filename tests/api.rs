@@ -272,8 +272,15 @@ fn a_sparse_matrix_is_what_its_parts_are() {
         store.sparse::<f32>("cell,gene#UMIs").unwrap_err(),
         Error::WrongType { .. }
     ));
+    assert_eq!(
+        store
+            .sparse::<f32>("cell,gene#score")
+            .unwrap_err()
+            .to_string(),
+        "cell,gene#score: no sparse matrix"
+    );
     assert!(matches!(
-        store.sparse::<f32>("cell,gene#score").unwrap_err(),
+        store.sparse::<f32>("cell,gene#none").unwrap_err(),
         Error::NotFound { .. }
     ));
 }

@@ -3,6 +3,7 @@ Judge: real anndata."""
 
 import errno
 import os
+import shutil
 
 import h5py
 import numpy as np
@@ -141,6 +142,28 @@ def test_an_index_keeps_its_length(store):
     assert list(exported(store).obs_names) == [f"cell {i}" for i in range(N)]
 
 
+def test_tables_have_the_names_of_their_axis(store):
+    from support.process import npyfs
+    names = np.array([f"cell {i}" for i in range(N)])
+    with Mount(store, checkout="c") as mount:
+        np.save(mount / "obs/_index.npy", names)
+    for command in (["commit", store, "c"], ["export", store, "c", store.parent / "out.h5ad"]):
+        done = npyfs("checkout", *command)
+        assert done.returncode == 3 and "obsm/frame: its index has other names than that of obs" in done.stderr
+    # What anndata says of such a file is what verify says.
+    broken = store.with_name("broken.h5ad")
+    shutil.copy(store, broken)
+    with h5py.File(broken, "r+") as file:
+        file["obs/_index"][...] = names
+    with pytest.raises(ValueError, match="names"):
+        made.read(broken)
+    done = npyfs("verify", broken)
+    assert done.returncode == 3 and "obsm/frame: its index has other names" in done.stderr + done.stdout
+    with Mount(store, checkout="c") as mount:
+        np.save(mount / "obsm/frame/_index.npy", names)
+    assert list(exported(store).obsm["frame"].index) == names.tolist()
+
+
 @pytest.mark.parametrize("path, values", [
     ("obs/short", np.zeros(N - 1)), ("obs/matrix", np.zeros((N, 2))), ("var/long", np.zeros(M + 1)), ("obs/scalar", np.float64(1)),
     ("layers/turned", np.zeros((M, N))), ("obsm/short", np.zeros((N - 1, 2))), ("varm/rows", np.zeros((N, 2))), ("obsp/rows", np.zeros((N, M))), ("X", np.zeros((N, M + 1))),
@@ -152,6 +175,28 @@ def test_what_does_not_fit_the_axes_is_refused(store, path, values):
             np.save(mount / f"{path}.npy", values)
         assert refused.value.errno in (errno.EINVAL, errno.EOPNOTSUPP)
         assert any("fit" in line or "type" in line for line in mount.errors())
+
+
+def test_what_anndata_would_not_open_is_refused(store, tmp_path):
+    with h5py.File(store, "r+") as file:
+        file["odd"] = np.arange(3)
+    with Mount(store, checkout="c") as mount:
+        for make in (lambda: np.save(mount / "score.npy", np.zeros(N)), lambda: np.save(mount / "mod.npy", np.zeros(N)), lambda: os.mkdir(mount / "extra")):
+            with pytest.raises(OSError) as refused:
+                make()
+            assert refused.value.errno == errno.EINVAL
+        assert all("uns" in line for line in mount.errors())
+        assert not {"score.npy", "mod.npy", "extra"} & set(os.listdir(mount.path))
+        # What is there already is not made worse; it can be deleted, and the file is AnnData again.
+        np.save(mount / "odd.npy", np.arange(4))
+        os.remove(mount / "odd.npy")
+        np.save(mount / "uns/score.npy", np.arange(N))
+    assert exported(store).uns["score"].tolist() == list(range(N))
+    mudata = made.write_mudata(tmp_path / "m.h5mu")
+    with Mount(mudata, checkout="c") as mount:
+        for name in ("score", "mod/rna/score"):
+            with pytest.raises(OSError):
+                np.save(mount / f"{name}.npy", np.zeros(N))
 
 
 @pytest.mark.parametrize("parts", [

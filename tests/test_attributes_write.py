@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 import xarray
 
-from support.checkouts import checkout
+from support.checkouts import attr, checkout
 from support.mount import Mount, until
 from support.process import npyfs, one_line, signal_all, workers
 
@@ -190,11 +190,6 @@ def test_the_command(tmp_path):
     store = tmp_path / "s.h5"
     make(store)
 
-    def attr(*arguments, code=0):
-        done = npyfs("attr", *arguments)
-        assert done.returncode == code, done.stderr
-        return done.stdout if code == 0 else one_line(done.stderr)
-
     attr("set", "--checkout", "work", store, "x.npy", "units=mV", "range=[0, 10]", "note=a=b")
     attr("rm", "--checkout", "work", store, "x.npy", "old")
     attr("set", store, ".", "title=every thing")
@@ -209,6 +204,36 @@ def test_the_command(tmp_path):
     assert attr("get", store, "x.npy", "none", code=3)
     out = export(store, tmp_path / "out.h5", "work")
     assert attributes(out)["x"] == {"units": "mV", "gain": 0.5, "count": 3, "range": [0, 10], "note": "a=b"}
+
+
+def test_the_command_takes_every_spelling_and_a_mount(tmp_path):
+    store = tmp_path / "s.h5"
+    make(store)
+
+    before = attr("ls", store, "x.npy")
+    for words in ([f"{store}/x.npy"], [f"{store}:/x.npy"]):
+        assert attr("ls", *words) == before and attr("get", *words, "units") == "V\n"
+    assert attr("ls", store) == attr("ls", store, ".")
+    assert "--checkout NAME" in attr("set", store, "x.npy", "a=1", code=1)
+    for words in (["get", store], ["get", store, "x.npy"], ["set", store, "x.npy"], ["rm", store, "x.npy"], ["ls", f"{store}/x.npy", "g"]):
+        attr(*words, code=1)
+    with Mount(store, checkout="work") as mount:
+        attr("set", mount / "x.npy", "units=mV", "range=[0, 10]")
+        attr("set", mount.path, "g", "about=the group")
+        attr("set", mount.path, ".", "title=everything")
+        attr("rm", mount / "x.npy", "old")
+        for words in ([mount / "x.npy"], [mount.path, "x.npy"]):
+            assert attr("ls", *words) == "count=3\ngain=0.5\nrange=[0,10]\nunits=mV\n"
+        assert attr("get", mount / "g", "about") == "the group\n" and attr("get", mount.path, ".", "title") == "everything\n"
+        assert "DIMENSION_LIST" in attr("set", mount / "x.npy", "DIMENSION_LIST=1", code=3)
+        assert "x.npy" in attr("rm", mount / "x.npy", "old", code=3) and "none.npy" in attr("set", mount / "none.npy", "a=1", code=3)
+        # The store does not say which mount is meant.
+        assert "the mount point in the place of the store" in attr("set", "--checkout", "work", store, "x.npy", "a=1", code=3)
+    with Mount(store) as mount:
+        assert attr("ls", mount / "x.npy") == before
+    out = export(store, tmp_path / "out.h5", "work")
+    assert attributes(out)["x"] == {"units": "mV", "gain": 0.5, "count": 3, "range": [0, 10]}
+    assert (attributes(out)["g"]["about"], attributes(out)["/"]["title"]) == ("the group", "everything")
 
 
 def test_what_is_shown_is_what_a_user_means(tmp_path):

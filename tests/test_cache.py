@@ -3,7 +3,6 @@ many readers of one chunk share its decoding. Judge: the counters in status.json
 and the kernel's own account of the daemon's memory."""
 
 import os
-import signal
 import subprocess
 from concurrent.futures import ThreadPoolExecutor
 
@@ -13,7 +12,7 @@ import pytest
 
 from support.mount import Mount
 from support.pages import counted, counting
-from support.process import run
+from support.process import run, stopped
 from support.truth import np_save, sha256
 
 CHUNK = 1 << 20
@@ -180,11 +179,10 @@ def test_a_short_file_is_in_memory_once_it_is_open(short):
         names = [name for name, truth in truths.items() if len(truth) <= 128 << 10]
         assert len(names) == 10
         handles = {name: os.open(mount / name, os.O_RDONLY) for name in names}
-        os.kill(mount.pid, signal.SIGSTOP)
         try:
-            read = {name: os.pread(handle, len(truths[name]), 0) for name, handle in handles.items()}
+            with stopped(mount.pid):
+                read = {name: os.pread(handle, len(truths[name]), 0) for name, handle in handles.items()}
         finally:
-            os.kill(mount.pid, signal.SIGCONT)
             for handle in handles.values():
                 os.close(handle)
         assert read == {name: truths[name] for name in names}

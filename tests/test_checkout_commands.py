@@ -511,11 +511,13 @@ def test_a_commit_is_named_by_its_number_its_id_and_its_distance_from_the_newest
 
 
 def test_diff_means_the_only_checkout(store):
-    assert "which checkout?" in checkout("diff", store, code=1)
+    assert "its NAME goes behind the store (none is open;" in checkout("diff", store, code=1)
     write(store, "one", {"new.npy": np.ones(3)})
     assert checkout("diff", store) == checkout("diff", store, "one") == "A new.npy  <f8 (3,)\n"
     write(store, "two", {"b.npy": np.ones(3)})
     assert "which checkout?" in checkout("diff", store, code=1)
+    assert "open: one, two" in checkout("commit", store, code=1)
+    assert "--checkout NAME says so (open: one, two;" in checkout("restore", store, "b.npy", code=1)
     checkout("commit", store, "one")
     assert checkout("diff", store) == checkout("diff", store, "two")
 

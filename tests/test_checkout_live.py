@@ -199,6 +199,16 @@ def test_a_conflict_is_named_and_the_mount_goes_on(store):
 
 
 @pytest.mark.fast
+def test_what_is_still_in_memory_is_listed(store):
+    with Mount(store, checkout="work") as m:
+        for number in range(3):
+            for place in (m.path, store):
+                name = f"new{number}{'s' if place == store else 'm'}.npy"
+                np.save(m / name, np.arange(3))
+                assert f"A {name}  <i8 (3,)\n" in npyfs("checkout", "diff", place, check=True).stdout
+
+
+@pytest.mark.fast
 def test_what_cannot_be_committed_is_one_line(store, tmp_path):
     with Mount(store) as m:
         assert "which checkout?" in one_line(npyfs("checkout", "commit", m.path).stderr)

@@ -85,7 +85,7 @@ def test_a_store_without_commits_has_an_empty_log(tmp_path):
     assert done.returncode == 2 and "nothing was ever committed" in done.stderr
 
 
-@pytest.mark.parametrize("path, meant", [("b", "b.npy"), ("B.npy", "b.npy"), ("group/xs.npy", "group/x.npy"), ("group/x", "group/x.npy")])
+@pytest.mark.parametrize("path, meant", [("b", "b.npy"), ("B.npy", "b.npy"), ("group/xs.npy", "group/x.npy"), ("group/x", "group/x.npy"), ("group.npy", "group")])
 def test_a_path_that_leads_nowhere_is_answered_with_what_was_meant(tmp_path, path, meant):
     store = tmp_path / "store.h5"
     with h5py.File(store, "w") as file:

@@ -10,6 +10,7 @@ import signal
 import subprocess
 import sys
 import time
+from contextlib import ExitStack
 
 import h5py
 import numpy as np
@@ -17,7 +18,7 @@ import pytest
 
 from support import daf
 from support.mount import Mount, clear, make_point, until
-from support.process import npyfs, run, signal_all, workers
+from support.process import npyfs, run, signal_all, stopped, workers
 from support.sampling import Sample
 
 SAMPLE = Sample(__file__, "crash")
@@ -324,6 +325,48 @@ def test_a_full_disk_is_told_to_who_closes(store, tmp_path, root_only):
         with Mount(store, checkout="c", checkouts=disk / "checkouts") as m:
             for key, array in closed.items():
                 np.testing.assert_array_equal(np.load(m / f"{key}.npy"), array)
+    finally:
+        run(["umount", "-l", disk], check=True)
+
+
+# A process of its own: NumPy closes a file with the lock of its interpreter held, which would hold up the test.
+FILL = r"""
+import sys, time
+import numpy as np
+try:
+    for k in range(2000):
+        np.save(f"{sys.argv[1]}/n{k}.npy", np.full([10, 700, 12_000][k % 3], k))
+        print(k, flush=True)
+        if k == 45:
+            time.sleep(0.6)  # until the file of these is begun
+except OSError as e:
+    print("errno", e.errno)
+"""
+
+
+def test_room_of_what_is_closed_is_its_own_while_others_are_written(store, tmp_path, root_only):
+    """The file of the first arrays is held up; those that are closed meanwhile do not take its room on the disk."""
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    run(["mount", "-t", "tmpfs", "-o", "size=4m", "tmpfs", disk], check=True)
+    try:
+        with Mount(store, checkout="c", checkouts=disk / "checkouts") as m:
+            np.save(m / "first.npy", np.arange(10))
+            sync(m.path)
+            (disk / "ballast").write_bytes(bytes(1 << 20))
+            with ExitStack() as stack:
+                for pid in workers(m.pid):
+                    stack.enter_context(stopped(pid))
+                filling = subprocess.Popen([sys.executable, "-c", FILL, m.path], stdout=subprocess.PIPE, text=True)
+                time.sleep(2)
+            *closed, refused = filling.communicate(timeout=60)[0].splitlines()
+            assert refused == f"errno {errno.ENOSPC}" and len(closed) > 20
+            (disk / "ballast").unlink()
+            until(lambda: not m.status()["checkout"]["unfinished"], "the end of what was refused")
+            sync(m.path)
+        with Mount(store, checkout="c", checkouts=disk / "checkouts") as m:
+            for k in map(int, closed):
+                np.testing.assert_array_equal(np.load(m / f"n{k}.npy"), np.full([10, 700, 12_000][k % 3], k))
     finally:
         run(["umount", "-l", disk], check=True)
 

@@ -20,6 +20,7 @@ from support.lossy import Lossy
 from support.mount import Mount, until
 from support.process import npyfs, one_line, signal_all, workers
 from support.sampling import Sample
+from support.weather import closed_port
 
 SAMPLE = Sample(__file__, "bucket")
 ROUNDS = SAMPLE.count(3, 20)
@@ -119,6 +120,14 @@ class Host:
 def hosts(tmp_path, store, request):
     place = request.getfixturevalue("place" if "place" in request.fixturenames else "s3")
     return [Host(tmp_path / name, place, store) for name in ("one", "two", "three")]
+
+
+def test_a_service_that_is_not_there_is_said_in_words(tmp_path, store, s3):
+    host = Host(tmp_path / "one", s3, store, url=f"http://127.0.0.1:{closed_port()}")
+    done = npyfs("checkout", "ls", "-o", f"{host.options},timeout=2", "--checkouts", s3.checkouts, store, env=host.env)
+    said = one_line(done.stderr)
+    assert done.returncode in (NO_STORE, REFUSED) and "s3://data/dir/x.checkouts/" in said and "Connection refused" in said, said
+    assert not any(word in said for word in ("Generic", "performing", "µs", "ms -", "http://")), said
 
 
 def save(mount, name, array):

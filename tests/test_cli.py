@@ -425,6 +425,7 @@ def test_a_store_that_is_missing_is_answered_with_the_nearest(tree, tmp_path, co
     assert done.returncode and f"did you mean {tree / 'plain.h5'}?" in one_line(done.stderr)
     assert "did you mean plain.h5?" in one_line(npyfs(*command, "Plain.h5", *point, cwd=tree).stderr)
     assert "did you mean" not in one_line(npyfs(*command, tree / "nothing.h5", *point).stderr)
+    assert "did you mean plain.h5:/g?" in one_line(npyfs(*command, "plain.h5:g", *point, cwd=tree).stderr)
     assert "ftp:// is not known" in one_line(npyfs(*command, "ftp://host/x.h5", *point).stderr)
 
 

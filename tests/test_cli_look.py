@@ -176,6 +176,14 @@ def test_a_data_frame_shows_its_head(folder):
     small = shown("show", folder / "cells.h5ad", "var").split("\n\n")[1].splitlines()
     assert len(small) == 1 + GENES
     assert "count.npy" in tree(shown("show", "--all", folder / "cells.h5ad", "obs"))
+    # Where columns are no files, what there is.
+    assert "count/" in tree(shown("show", "-o", "view=zarr", folder / "cells.h5ad", "obs"))
+
+
+def test_what_a_mount_reports_itself_is_shown(folder):
+    with Mount(folder / "cells.h5ad") as mount:
+        assert "obs.arrow" in tree(shown("show", mount / ".npyfs/arrow"))
+        assert "status.json" in tree(shown("show", mount / ".npyfs"))
 
 
 def test_the_overview_as_json(folder):
@@ -378,7 +386,7 @@ def test_what_is_wrong_is_said_in_one_line(folder, mount, tmp_path):
         assert done.returncode == code and done.stdout == ""
         return one_line(done.stderr)
 
-    assert "did you mean" in refused(3, "show", mount / "plain.h5/pii.npy")
+    assert f"did you mean {mount / 'plain.h5/pi.npy'}?" in refused(3, "show", mount / "plain.h5/pii.npy")
     assert "did you mean /pi.npy?" in refused(2, "show", folder / "plain.h5/pii.npy")
     assert "nothing is called so" in refused(3, "show", folder / "plain.h5", "nope*")
     assert "own options" in refused(1, "show", "--checkout", "x", mount / "plain.h5")
@@ -402,6 +410,8 @@ def test_a_dead_mount_is_named(folder):
         for place in (mount.path, mount / "pi.npy"):
             done = npyfs("show", place)
             assert done.returncode == 32 and "npyfs umount" in one_line(done.stderr)
+        for command in (["diff"], ["commit"], ["ls"]):
+            assert "npyfs umount" in one_line(npyfs("checkout", *command, mount.path).stderr)
         clear(mount.path)
 
 

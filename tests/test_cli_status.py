@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 
 from support.mount import Mount, mounted
-from support.process import NPYFS, npyfs, one_line, run
+from support.process import NPYFS, npyfs, one_line, run, stopped
 
 pytestmark = pytest.mark.fast
 
@@ -49,6 +49,15 @@ def test_a_mount_is_listed_with_what_it_shows(store):
         assert f"{mount.path}  live\n  store    {store}\n" in text and "  options  ro," in text
         assert npyfs("status", mount.path, check=True).stdout.startswith(f"{mount.path}  live\n")
     assert str(mount.path) not in status()
+
+
+def test_something_in_a_mount_stands_for_it(store):
+    with Mount(store) as mount:
+        names = [name for name in os.listdir(mount.path)]
+        for place in (mount / names[0], f"{mount.path}/"):
+            assert list(status(place)) == [str(mount.path)]
+        inside = npyfs("status", ".", cwd=mount.path, check=True)
+        assert inside.stdout.startswith(f"{mount.path}  live\n")
 
 
 def test_readers_and_refusals(store):
@@ -106,12 +115,8 @@ def test_a_dead_mount_and_its_remedy(store):
 
 def test_a_stuck_mount_costs_a_limited_time(store):
     with Mount(store) as mount:
-        pid = status()[str(mount.path)]["pid"]
-        os.kill(pid, signal.SIGSTOP)
-        try:
+        with stopped(status()[str(mount.path)]["pid"]):
             one = status(mount.path)[str(mount.path)]
-        finally:
-            os.kill(pid, signal.SIGCONT)
         assert one["state"] == "stuck" and one["remedy"] == f"npyfs umount --lazy {mount.path}"
 
 
@@ -124,6 +129,24 @@ def test_others_see_their_own_mounts_only(store):
         assert done.returncode == 0 and json.loads(done.stdout) == []
         one = json.loads(run(["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", NPYFS, "status", "--json", mount.path], check=True).stdout)[0]
         assert one["state"] == "closed" and one["user"] == "root" and one["remedy"] is None
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs another user")
+@pytest.mark.parametrize("options, state, why", [("", "closed", "without -o allow_other"), ("allow_other", "live", "alone sees")])
+def test_what_others_are_told(store, options, state, why):
+    with Mount(store, options) as mount:
+        def other(*arguments):
+            return run(["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", NPYFS, *arguments])
+        done = other("status", "--json", mount.path)
+        if "denied" in done.stderr:
+            pytest.skip("the program is not for others here")
+        assert json.loads(done.stdout)[0]["state"] == state
+        assert ("its own user alone is told" if state == "live" else "lets its own user in alone") in other("status", mount.path).stdout
+        line = one_line(other("log", mount.path).stderr)
+        assert "a mount of root" in line and why in line
+        shown = other("show", mount.path)
+        assert shown.returncode == (0 if state == "live" else 32)
+        assert state == "live" or why in one_line(shown.stderr)
 
 
 def test_bad_input(tmp_path):

@@ -334,3 +334,9 @@ def test_a_zarr_store_by_its_name_and_what_is_refused(demo, tmp_path):
     assert done.returncode == 3 and "r: " in done.stderr and "--leave-out" in done.stderr and not (tmp_path / "z.zarr").exists()
     npyfs("convert", "--leave-out", tmp_path / "x.h5", tmp_path / "z.zarr", check=True)
     assert not [path for path in tmp_path.iterdir() if path.name.startswith(".")]
+
+
+@pytest.mark.parametrize("command", [["convert"], ["checkout", "export"], ["pack"]])
+def test_nothing_new_is_written_to_an_address(demo, command):
+    done = npyfs(*command, demo / "plain.h5", "s3://bucket/new.h5", env={})
+    assert done.returncode == USAGE and "s3://bucket/new.h5: nothing is written there: write a file of this machine" in one_line(done.stderr)

@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 import xarray
 
-from support.checkouts import checkout
+from support.checkouts import attr, checkout
 from support.mount import Mount
-from support.process import npyfs, one_line
+from support.process import npyfs
 
 pytestmark = pytest.mark.fast
 
@@ -83,12 +83,6 @@ def dimensions(path):
                 assert any(file[scale] == item for scale in file[to].attrs["DIMENSION_LIST"][k]), item
         file.visititems(see)
     return found
-
-
-def attr(*arguments, code=0):
-    done = npyfs("attr", *arguments)
-    assert done.returncode == code, done.stderr
-    return done.stdout if code == 0 else one_line(done.stderr)
 
 
 BEFORE = {"lat": ("lat",), "lon": ("lon",), "time": ("time",), "t": ("time", "lat", "lon"), "r": ("record", "lat"),

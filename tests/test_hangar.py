@@ -3,7 +3,6 @@
 import errno
 import hashlib
 import os
-import signal
 import subprocess
 import sys
 import time
@@ -15,7 +14,7 @@ import pytest
 from support import hangar
 from support.everything import everything  # noqa: F401 (a fixture)
 from support.mount import Mount, until
-from support.process import npyfs
+from support.process import npyfs, stopped
 
 @pytest.mark.slow
 def test_every_sample_of_every_commit(everything):
@@ -79,14 +78,13 @@ def test_the_kernel_asks_only_once_about_a_commit(everything, place):
         try:
             assert looker.stdout.readline() == "ready\n"
             time.sleep(2)
-            os.kill(m.pid, signal.SIGSTOP)
-            if place == "commits":
-                assert looker.communicate("\n", timeout=20)[0] == "200 True\n"
-            else:
-                with pytest.raises(subprocess.TimeoutExpired):
-                    looker.communicate("\n", timeout=3)
+            with stopped(m.pid):
+                if place == "commits":
+                    assert looker.communicate("\n", timeout=20)[0] == "200 True\n"
+                else:
+                    with pytest.raises(subprocess.TimeoutExpired):
+                        looker.communicate("\n", timeout=3)
         finally:
-            os.kill(m.pid, signal.SIGCONT)
             looker.kill()
             looker.communicate(timeout=20)
 

@@ -13,7 +13,7 @@ import pytest
 from support import hangar
 from support.faults import Faults, build
 from support.mount import Mount
-from support.process import npyfs, run, signal_all, workers
+from support.process import npyfs, one_line, run, signal_all, workers
 from support.truth import np_save
 from test_hangar_commit import STAGE, commit, files, judge
 
@@ -166,6 +166,39 @@ def everything(rng, types):
     values |= {"raw/0.bin": b"\x00\xff", "raw/all.bin": bytes(range(256)) * 20}
     values |= {"deep_text/x/de.txt": "hallo", "deep_text/x/fr.txt": "salut"}
     return values
+
+
+def test_a_mount_stands_for_its_repository(tmp_path):
+    path = tmp_path / "repo"
+    hangar.script(STAGE, path, "0")
+    first = commit(path, "first")
+    new = np.ones((5, 4), "f4")
+    with Mount(path, checkout="c") as mount:
+        # Nobody has synced the sample.
+        np.save(mount / "stage/a/100.npy", new)
+        assert npyfs("checkout", "diff", mount.path, check=True).stdout == "A a/100.npy\n"
+        status = npyfs("checkout", "status", mount.path, check=True).stdout
+        assert status == f"branch master, {first}\na: 1 added, 0 modified, 0 deleted\n"
+        for number, place in ((101, mount.path), (102, path)):
+            np.save(mount / f"stage/a/{number}.npy", new)
+            second = npyfs("checkout", "commit", "-m", f"and {number}", place, check=True).stdout.strip()
+            np.testing.assert_array_equal(np.load(mount / f"commits/{second}/a/{number}.npy"), new)
+        np.save(mount / "stage/a/103.npy", new)
+        npyfs("checkout", "diff", mount.path, check=True)
+        npyfs("checkout", "reset", mount.path, check=True)
+        assert npyfs("checkout", "diff", mount.path, check=True).stdout == ""
+        for command, said in (("ls", "status"), ("log", "commits"), ("discard", "reset"), ("gc", "room")):
+            done = npyfs("checkout", command, mount.path)
+            assert done.returncode == 1 and "is a Hangar repository" in one_line(done.stderr) and said in done.stderr
+        for command in ("export", "publish"):
+            assert "npyfs convert" in one_line(npyfs("checkout", command, mount.path, tmp_path / "out").stderr)
+        assert mount.errors() == []
+    with Mount(path) as mount:
+        assert npyfs("checkout", "status", mount.path, check=True).stdout.endswith("nothing is staged\n")
+    told = judge(path)
+    assert told["status"] == "CLEAN" and told["head"] == second
+    keys = {str(sample[0].get("int")) for sample in told["staged"]["a"]["samples"]}
+    assert {"100", "101", "102"} <= keys and "103" not in keys
 
 
 def test_every_backend_type_and_compression(tmp_path):

@@ -4,6 +4,7 @@ print what it shows.
 
 NPYFS_PACKAGES names the directory with the packages."""
 
+import json
 import os
 import re
 import shutil
@@ -68,6 +69,26 @@ def test_the_wheel(wheel, tmp_path):
         archive.extract(program, tmp_path)
     assert max(versions(tmp_path / program)) <= GLIBC
     assert (tmp_path / program).read_bytes() == one("npyfs").read_bytes()
+
+
+def test_the_bill_of_materials(wheel, deb, tmp_path):
+    """In both packages, with every package that the program is made of; judge: the program, which has the names of its sources."""
+    run(["dpkg-deb", "--extract", deb, tmp_path], check=True)
+    text = (tmp_path / "usr/share/doc/npyfs/npyfs.cdx.json").read_bytes()
+    with zipfile.ZipFile(wheel) as archive:
+        inside = [name for name in archive.namelist() if re.search(r"\.dist-info/sboms/npyfs\.cdx\.json$", name)]
+        assert len(inside) == 1 and archive.read(inside[0]) == text
+    bill = json.loads(text)
+    assert (bill["bomFormat"], bill["specVersion"]) == ("CycloneDX", "1.5")
+    made = [(part["name"], part["version"]) for part in bill["components"]]
+    assert len(set(made)) == len(made)
+    assert all(part["purl"] == f"pkg:cargo/{part['name']}@{part['version']}" and part["licenses"] for part in bill["components"])
+    # Of places in the sources, for messages. The standard library's own are elsewhere.
+    program = (tmp_path / "usr/bin/npyfs").read_bytes()
+    named = set(re.findall(rb"/registry/src/[^/]+/([\w-]+?)-(\d+\.\d+\.\d+[\w.+-]*)/", program))
+    assert len(named) > 50 and {(name.decode(), version.decode()) for name, version in named} <= set(made)
+    own = {part["name"]: part["version"] for outer in bill["components"] for part in outer.get("components", [])}
+    assert own.keys() >= {"hdf5", "zstd", "lmdb", "zlib", "lz4", "c-blosc"} and all(own.values())
 
 
 def test_the_program_is_small_and_its_lines_are_beside_it(wheel, tmp_path):

@@ -109,6 +109,18 @@ def test_what_is_written_is_committed_after_the_block(store):
     assert refused.value.errno == errno.EROFS
 
 
+@pytest.mark.fast
+def test_a_commit_is_named_by_its_number(store):
+    for value in (1.0, 2.0):
+        with npyfs.mount(store, checkout="work") as m:
+            np.save(m / "new.npy", np.full(2, value))
+        m.commit()
+    assert [npyfs.open(store, "new", at=number).read()[0] for number in (1, 2)] == [1.0, 2.0]
+    with npyfs.mount(store, at=1) as m:
+        assert np.load(m / "new.npy")[0] == 1.0
+    assert [commit["number"] for commit in npyfs.log(store, 1)] == [1]
+
+
 def test_a_block_goes_on_after_a_commit(store):
     with npyfs.mount(store, checkout="work") as m:
         np.save(m / "a.npy", np.arange(3))
@@ -291,7 +303,7 @@ def test_reading_without_a_mount(store):
 
 @pytest.mark.parametrize("store_name, path, said, code", [
     ("plain.h5", "y", "y.npy: no such path in the store", 3), ("nothing.h5", "x", "nothing.h5: No such file", 2),
-    ("plain.h5", "a", "a.npy: no such path", 3), ("plain.h5", "*", "more than one file", None), ("plain.h5", "x.npz", "no .npy file", None)])
+    ("plain.h5", "a", "^a is a group: npyfs.ls", 3), ("plain.h5", "*", "more than one file", None), ("plain.h5", "x.npz", "no .npy file", None)])
 def test_what_cannot_be_read_is_an_error(store, store_name, path, said, code):
     with pytest.raises(npyfs.Error, match=said) as refused:
         npyfs.open(store.with_name(store_name), path).read()

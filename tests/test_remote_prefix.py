@@ -2,6 +2,7 @@
 from disk."""
 
 import contextlib
+import json
 import os
 import re
 import shutil
@@ -77,6 +78,20 @@ def tree(path):
         if ".npyfs" in folders:
             folders.remove(".npyfs")
     return sorted(found)
+
+
+def test_checkouts_beside_a_store_are_not_shown(s3, options, tmp_path):
+    for name in ("x.h5", "y.h5"):
+        s3.put("apart", f"beside/{name}", write(tmp_path / name))
+    with Mount("s3://apart/beside/x.h5", options, checkout="work") as mount:
+        np.save(mount / "hidden.npy", np.arange(3))
+    with Mount("s3://apart/beside/", options) as mount:
+        assert sorted(os.listdir(mount.path)) == ["x.h5", "y.h5"]
+        assert not (mount / "x.h5.checkouts").exists()
+        assert json.loads((mount / ".npyfs/info.json").read_text())["entries"] == 2
+    assert npyfs("find", "-o", options, "s3://apart/beside/", "hidden*", check=True).stdout == ""
+    # By its own address everything is shown.
+    assert npyfs("ls", "-o", options, "s3://apart/beside/x.h5.checkouts/", check=True).stdout == "work\n"
 
 
 def test_a_prefix_shows_what_the_directory_shows(made, options):

@@ -10,7 +10,7 @@ import h5py
 import numpy as np
 import pytest
 
-from support.mount import Mount
+from support.mount import Mount, until
 from support.web import Site
 
 CHUNK = 16 << 10
@@ -190,7 +190,8 @@ def test_reads_that_wait_hold_up_no_listing(directory):
                 kept = subprocess.run(["cat", mount / "group/small.npy"], check=True, stdout=subprocess.PIPE, timeout=50).stdout
                 assert kept.endswith(np.arange(5).tobytes())
                 # Some lie beside what was fetched before.
-                assert sum(not read.done() for read in reads) >= 30 and held.waiting >= 12
+                until(lambda: held.waiting >= 12, "requests of reads")
+                assert sum(not read.done() for read in reads) >= 30
             finally:
                 held.go.set()
             assert [read.result(60) for read in reads] == [array[row].tobytes() for row in range(2, 242, 6)]

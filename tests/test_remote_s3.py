@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from support.buckets import S3
-from support.mount import Mount, until
+from support.mount import Mount, make_point, until
 from support.process import npyfs, one_line
 from support.remote_files import NAMES, same, write
 
@@ -124,6 +124,23 @@ def test_what_is_missing(s3, known):
     assert "begins so" in refused("s3://data/nothing/", s3.options)
     assert "not an HDF5 file" in refused("s3://data/other.txt", s3.options)
     assert "user" in npyfs("ls", "s3://me:word@data/x.h5").stderr and "word" not in npyfs("ls", "s3://me:word@data/x.h5").stderr
+
+
+def test_a_mount_that_fails_calls_no_known_address_unknown(s3, known):
+    for store in ("s3://nothing/x.h5", "s3://data/dir/nothing.h5"):
+        done = npyfs("mount", "-o", s3.options, store, make_point())
+        assert done.returncode == 2 and "there is no such" in one_line(done.stderr) and "not known" not in done.stderr, done.stderr
+    done = npyfs("mount", "ftp://nothing/x.h5", make_point())
+    assert done.returncode == 2 and "ftp:// is not known" in one_line(done.stderr)
+
+
+def test_a_bucket_is_no_volume_and_is_mounted_once(s3, known):
+    with Mount("s3://data/public.h5", s3.options) as mount:
+        volume = os.statvfs(mount.path)
+        assert (volume.f_blocks, volume.f_bavail, volume.f_namemax) == (0, 0, 255)
+        assert subprocess.run(["df", mount.path], capture_output=True, timeout=30).returncode == 0
+        again = npyfs("mount", "-o", s3.options, "s3://data/public.h5", mount.path)
+        assert again.returncode == 32 and "already mounted by npyfs" in one_line(again.stderr), again.stderr
 
 
 def test_the_service_is_not_there(known):

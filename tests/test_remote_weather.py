@@ -347,3 +347,15 @@ def test_an_empty_document(home, directory):
     with Site(directory) as site:
         refused = npyfs("ls", site.url("empty.h5"))
         assert refused.returncode == 2 and "empty" in refused.stderr
+
+
+LIST = "import os, sys; os.listdir(sys.argv[1])"
+
+
+def test_each_reason_is_said(home, directory):
+    """A server that does not answer, and then answers that there is nothing: the second reason is in the log, too."""
+    with Site(directory) as site, Mount(site.url("x.h5"), REST) as mount:
+        log = Path(mount / ".npyfs/errors.log")
+        for fault, says in (weather.status(503), "503"), (weather.status(410), "410"):
+            site.fault = fault
+            until(lambda: look(LIST, mount.path) and says in log.read_text(), f"{says} in the log")

@@ -118,7 +118,15 @@ def test_a_sparse_matrix_of_daf(demo):
         total = file["cell,gene#UMIs/data"][()].sum()
         stored = len(file["cell,gene#UMIs/data"])
     assert example("sparse", demo / "cells.h5df", "cell,gene#UMIs") == f"Csr 1000 x 200, {stored} stored, sum {total}\n"
-    assert "NotFound" in example("sparse", demo / "cells.h5df", "nothing", code=1)
+    assert example("sparse", demo / "cells.h5df", "cell,gene#UMIs.npz") == f"Csr 1000 x 200, {stored} stored, sum {total}\n"
+    for missing in ("nothing", "nothing.npz"):
+        assert "NotFound" in example("sparse", demo / "cells.h5df", missing, code=1)
+    for dense in ("cell#age", "cell#age.npy"):
+        assert "no sparse matrix" in example("sparse", demo / "cells.h5df", dense, code=1)
+
+
+def test_the_top_of_a_store_is_listed(demo):
+    assert example("read", demo / "plain.h5").splitlines() == ["images/", "names.npy <U5 [3]", "pi.npy <f8 []"]
 
 
 def test_writing_into_a_checkout(demo, tmp_path):

@@ -360,7 +360,8 @@ def test_a_picture_in_a_file(tmp_path):
             assert done.returncode == 1 and "picture" in one_line(done.stderr)
     assert not (tmp_path / "none.png").exists() and len(list(tmp_path.iterdir())) == 3
     done = npyfs("show", "--png", tmp_path / "no/such/folder.png", tmp_path / "p.h5", "m.npy")
-    assert done.returncode == 3 and "folder.png" in one_line(done.stderr)
+    assert done.returncode == 3 and one_line(done.stderr).endswith("folder.png: No such file or directory (os error 2)")
+    assert f"{tmp_path / 'p.h5'}: no picture" in one_line(npyfs("show", "--png", tmp_path / "m.png", tmp_path / "p.h5").stderr)
 
 
 def on_terminal(*arguments, **environment):

@@ -110,6 +110,7 @@ def test_what_differs_is_left_out_with_the_reason(tmp_path, wrong):
         assert name not in names and {"t", "height"} <= names
         reason = reason_of(json.loads((mount / ".npyfs/info.zarr.json").read_text()), name)
         assert why in reason and "c.nc" in reason
+        assert wrong == "missing" or reason.startswith("c.nc differs from a.nc: "), reason
         assert any(f"{name}" in line and "left out of the join along time" in line and "c.nc" in line and why in line for line in mount.errors()), mount.errors()
         with xr.open_zarr(mount / ".npyfs/zarr") as ours:
             assert ours["t"].sizes["time"] == 6
@@ -305,6 +306,20 @@ def test_what_cannot_be_read_is_no_gap(tmp_path):
     with Mount(stores, "join=time,external=allow") as mount:
         with xr.open_zarr(mount / ".npyfs/zarr") as ours:
             assert ours["t"].sizes["time"] == 3
+
+
+def test_info_of_a_mount_says_that_nothing_is_joined(tmp_path):
+    stores = tmp_path / "stores"
+    stores.mkdir()
+    write(stores / "a.nc", 0, 2)
+    netCDF4.Dataset(stores / "b.nc", "w", format="NETCDF3_CLASSIC").close()
+    with Mount(stores, "join=time") as mount:
+        [line] = [line for line in npyfs("info", mount.path, check=True).stdout.split("\n\n")[0].splitlines() if line.startswith("  joined")]
+        assert "nothing: b.nc: a file of netCDF's classic format" in line
+    with Mount(stores) as mount:
+        assert "joined" not in npyfs("info", mount.path, check=True).stdout
+    said = npyfs("verify", stores)
+    assert said.returncode == 3 and said.stderr.startswith("npyfs: b.nc: a file of netCDF's classic format"), said.stderr
 
 
 def test_a_dimension_that_there_is_not_is_refused(tmp_path):

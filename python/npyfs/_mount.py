@@ -21,7 +21,7 @@ from ._program import Error, call, flag_arguments, option_arguments, parse_lines
 if TYPE_CHECKING:
     from types import TracebackType
 
-    from ._program import OptionValue, Text
+    from ._program import Commit, OptionValue, Text
 
     PathBase = os.PathLike[str]
 else:
@@ -52,7 +52,7 @@ class Mount(PathBase):
         *,
         checkout: Optional[str] = None,
         checkouts: Optional[Text] = None,
-        at: Optional[str] = None,
+        at: Optional[Commit] = None,
         read_only: bool = False,
         **options: OptionValue,
     ) -> None:

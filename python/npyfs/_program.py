@@ -13,6 +13,8 @@ from typing import IO, TYPE_CHECKING, Any, Dict, List, NamedTuple, Optional, Uni
 if TYPE_CHECKING:
     Text = Union[str, os.PathLike[str]]
     OptionValue = Union[str, int, os.PathLike[str], None]
+    # A number, the first digits of an id, HEAD, HEAD~1.
+    Commit = Union[str, int]
 
 
 class Error(RuntimeError):
@@ -124,9 +126,10 @@ def option_arguments(options: Dict[str, OptionValue]) -> List[str]:
     return arguments
 
 
-def flag_arguments(**flags: Optional[Text]) -> List[str]:
+def flag_arguments(**flags: Union[Text, int, None]) -> List[str]:
     """Returns the arguments `--NAME=VALUE` of all flags that have a value."""
-    return [f"--{name}={os.fspath(value)}" for name, value in flags.items() if value is not None]
+    texts = {name: value if isinstance(value, int) else os.fspath(value) for name, value in flags.items() if value is not None}
+    return [f"--{name}={text}" for name, text in texts.items()]
 
 
 def version() -> str:

@@ -16,7 +16,7 @@ from ._program import Error, flag_arguments, option_arguments, program, run, run
 if TYPE_CHECKING:
     import numpy
 
-    from ._program import OptionValue, Text
+    from ._program import Commit, OptionValue, Text
 
 # What the names of files in a mount end in; the name of an array alone means its .npy file.
 SUFFIXES = (".npy", ".npz", ".txt", ".bin", ".keys", ".json")
@@ -35,6 +35,7 @@ class Item:
     def __init__(self, store: Text, path: str, arguments: List[str]) -> None:
         self.store = os.fspath(store)
         self.path = path if path.endswith(SUFFIXES) else f"{path}.npy"
+        self._name = path
         self._arguments = arguments
 
     def __repr__(self) -> str:
@@ -62,7 +63,20 @@ class Item:
 
     def info(self) -> Dict[str, Any]:
         """Returns all that is known of it: "dtype", "shape" in elements, "attributes", "chunks", ... as `npyfs info --json`."""
-        return info(self.store, self.path, _arguments=self._arguments)
+        try:
+            return info(self.store, self.path, _arguments=self._arguments)
+        except Error as error:
+            raise self._explained(error) from None
+
+    def _explained(self, error: Error) -> Error:
+        """Returns the error, or another one if the name is that of a directory."""
+        if self.path == self._name or not self._name:
+            return error
+        try:
+            info(self.store, self._name, _arguments=self._arguments)
+        except Error:
+            return error
+        return Error(f"{self._name} is a group: npyfs.ls lists what is in it", error.returncode)
 
     def _streamed(self, take: Any) -> Any:
         """Returns what `take` makes of the program's output."""
@@ -86,7 +100,7 @@ class Item:
             # If too much was written, the program finds the pipe closed.
             returncode = process.wait()
             if returncode:
-                raise Error(said(errors) or f"npyfs cat ended with exit code {returncode}", returncode)
+                raise self._explained(Error(said(errors) or f"npyfs cat ended with exit code {returncode}", returncode))
             if problem is not None:
                 raise problem
             return taken
@@ -98,7 +112,7 @@ def open(
     *,
     checkout: Optional[str] = None,
     checkouts: Optional[Text] = None,
-    at: Optional[str] = None,
+    at: Optional[Commit] = None,
     **options: OptionValue,
 ) -> Item:
     """Returns a file of a store without mounting it: `npyfs.open("s3://bucket/x.h5", "a/b").read()`.
@@ -129,12 +143,12 @@ def status(*mount_points: Text) -> List[Dict[str, Any]]:
     return mounts
 
 
-def log(store: Text, until: Optional[str] = None, *, checkouts: Optional[Text] = None) -> List[Dict[str, Any]]:
+def log(store: Text, until: Optional[Commit] = None, *, checkouts: Optional[Text] = None) -> List[Dict[str, Any]]:
     """Returns the commits of a store, the newest first: "id", "number", "message", ... as `npyfs checkout log --json`.
 
     `until` is the first that is listed: a number, the first digits of an id, HEAD, HEAD~1.
     """
-    words = [store] if until is None else [store, until]
+    words = [store] if until is None else [store, str(until)]
     commits: List[Dict[str, Any]] = run_json("checkout", "log", "--json", *flag_arguments(checkouts=checkouts), "--", *words)
     return commits
 

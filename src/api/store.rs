@@ -393,21 +393,33 @@ impl Store {
     ///
     /// # Errors
     ///
-    /// [`Error::NotFound`] if there is no such matrix, [`Error::WrongType`] if its elements are none of `T`,
-    /// [`Error::Store`] if its parts do not fit each other.
+    /// [`Error::NotFound`] if nothing has this path, [`Error::WrongType`] if its elements are none of `T`, [`Error::Store`] if it is
+    /// no sparse matrix, or if its parts do not fit each other.
     pub fn sparse<T: Element + Clone>(&self, path: &str) -> Result<Sparse<T>, Error> {
-        let path = path.trim_end_matches('/');
+        let given = path.trim_end_matches('/');
+        let path = given.strip_suffix(".npz").unwrap_or(given);
+        let not_sparse = || Error::Store {
+            message: format!("{path}: no sparse matrix"),
+            errno: libc::EINVAL,
+        };
         // Formats show the archive of what they know to be a sparse matrix.
-        self.find(&format!("{path}.npz")).map_err(|e| match e {
-            Error::NotFound { .. } => Error::NotFound {
-                path: path.to_owned(),
-            },
-            other => other,
-        })?;
+        match self.find(&format!("{path}.npz")) {
+            Err(Error::NotFound { .. }) => {
+                let is_there = self
+                    .find(given)
+                    .or_else(|_| self.find(&format!("{path}.npy")));
+                return Err(match is_there {
+                    Ok(_) => not_sparse(),
+                    Err(Error::NotFound { .. }) => Error::NotFound {
+                        path: given.to_owned(),
+                    },
+                    Err(e) => e,
+                });
+            }
+            archive => archive?,
+        };
         let Node::Directory(dir) = self.find(path)? else {
-            return Err(Error::NotFound {
-                path: path.to_owned(),
-            });
+            return Err(not_sparse());
         };
         let attributes = self.attributes(path)?;
         let encoding = attributes.iter().find(|a| a.name() == "encoding-type");

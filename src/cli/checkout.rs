@@ -31,6 +31,9 @@ use npyfs_core::formats;
 use npyfs_core::store::format::Parts;
 use npyfs_core::store::staging::Expected;
 
+/// What writes a store with a staging area as HDF5 files.
+const CONVERTED: &str = ": npyfs convert writes it as an HDF5 file";
+
 /// Writes a store as new files of the same kind: with the checkout of this name on top, or with what is committed.
 pub(super) fn copy(
     store: (&Path, Option<&Path>),
@@ -316,15 +319,46 @@ impl Command {
             Self::Reset { .. } => "reset",
         }
     }
+
+    /// Returns the argument that names the store.
+    fn store_mut(&mut self) -> Option<&mut PathBuf> {
+        match self {
+            Self::Ls { which, .. }
+            | Self::Log { which, .. }
+            | Self::Diff { which, .. }
+            | Self::Commit { which, .. }
+            | Self::Restore { which, .. }
+            | Self::Revert { which, .. }
+            | Self::Discard { which, .. }
+            | Self::Gc { which, .. }
+            | Self::Export { which, .. }
+            | Self::Publish { which, .. } => Some(&mut which.store),
+            Self::Status { store } | Self::Reset { store } => Some(store),
+            Self::Sync { .. } => None,
+        }
+    }
 }
 
 /// Runs the command.
 pub fn run(args: Args) -> Result<(), CliError> {
-    holder::begin(format!("npyfs checkout {}", args.command.name()), say);
+    let mut command = args.command;
+    holder::begin(format!("npyfs checkout {}", command.name()), say);
+    let shows_staged = matches!(command, Command::Diff { .. });
+    if let Some(store) = command.store_mut()
+        && let Some(repository) = staging::mounted_at(store)
+    {
+        if shows_staged {
+            mounted::sync_for_a_look(store);
+        }
+        *store = repository;
+    }
     let is_staged = |which: &CheckoutArgs| staged(which).is_some();
-    match args.command {
+    match command {
         Command::Ls { format, which } => {
-            for_layers(&which)?;
+            unless_staged(
+                &which,
+                ", which has one staging area, and no checkouts by name: npyfs checkout status says what is staged",
+            )?;
             ls::ls(&which, format)
         }
         Command::Log {
@@ -332,7 +366,10 @@ pub fn run(args: Args) -> Result<(), CliError> {
             which,
             until,
         } => {
-            for_layers(&which)?;
+            unless_staged(
+                &which,
+                ", whose log its own program prints; npyfs ls lists its commits in the directory commits",
+            )?;
             log::log(&which, until.as_deref(), format)
         }
         Command::Status { store } => staging::status(&store),
@@ -435,7 +472,10 @@ pub fn run(args: Args) -> Result<(), CliError> {
             }
         }
         Command::Discard { force, which, name } => {
-            for_layers(&which)?;
+            unless_staged(
+                &which,
+                ": npyfs checkout reset takes back all that is staged",
+            )?;
             layers::discard(&which, name.as_deref(), force)
         }
         Command::Gc {
@@ -444,7 +484,7 @@ pub fn run(args: Args) -> Result<(), CliError> {
             format,
             which,
         } => {
-            for_layers(&which)?;
+            unless_staged(&which, ", whose room its own program frees")?;
             let wish = GcWish {
                 older_than,
                 dry_run,
@@ -461,7 +501,7 @@ pub fn run(args: Args) -> Result<(), CliError> {
             which,
             words,
         } => {
-            for_layers(&which)?;
+            unless_staged(&which, CONVERTED)?;
             let layout = export::layout(purpose.as_deref(), compress.as_deref())?;
             let (name, out) = export::words(words)?;
             let parts = match locales {
@@ -482,7 +522,7 @@ pub fn run(args: Args) -> Result<(), CliError> {
             which,
             words,
         } => {
-            for_layers(&which)?;
+            unless_staged(&which, CONVERTED)?;
             let (name, out) = export::words(words)?;
             publish::publish(&which, name.as_deref(), &out, leave_out, format)
         }
@@ -518,9 +558,4 @@ fn unless_staged(which: &CheckoutArgs, why: &str) -> Result<(), CliError> {
         ))),
         None => Ok(()),
     }
-}
-
-/// Refuses a store with a staging area, of which some commands make no sense.
-fn for_layers(which: &CheckoutArgs) -> Result<(), CliError> {
-    unless_staged(which, ": see npyfs checkout status and reset")
 }

@@ -81,7 +81,8 @@ pub fn run(args: Args) -> Result<(), CliError> {
 }
 
 fn run_create(args: Create) -> Result<(), CliError> {
-    let not_a_shape = |shape: &String| CliError::usage(format!("{shape}: not a shape"));
+    let not_a_shape =
+        |shape: &String| CliError::usage(format!("{shape}: not a shape, such as 28,28"));
     let shape = args
         .shape
         .as_ref()

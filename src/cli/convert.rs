@@ -13,7 +13,7 @@ use crate::cli::output::Report;
 use crate::cli::place::{Place, is_in_view, places_in_stores};
 use crate::cli::progress::{Progress, end_cleanly, suspend};
 use crate::cli::store::StoreArgs;
-use crate::cli::{CliError, figures, say};
+use crate::cli::{CliError, figures, say, store_checkouts};
 use npyfs_base::error::{Error, ErrorKind};
 use npyfs_base::options::View;
 use npyfs_base::printable;
@@ -131,6 +131,7 @@ impl Report for ConvertReport {
 
 /// Runs the command.
 pub fn run(args: &Args) -> Result<(), CliError> {
+    store_checkouts::refuse_to_write_at(&args.new)?;
     let view = view(args)?;
     let shown = printable::name(args.new.as_os_str().as_encoded_bytes());
     let failed = |e: &Error| CliError::store(format!("{}: {e}", args.new.display()));

@@ -138,10 +138,23 @@ fn about_mount(at: &Path) -> Option<String> {
     let view: Option<Json> = view
         .ok()
         .and_then(|view| serde_json::from_slice(&view).ok());
-    if let Some(joined) = view.and_then(|view| joined(&view["joined"])) {
-        text.push_str(&format!("  joined   {}\n", short(&joined)));
+    let joined = view.and_then(|view| match view["error"].as_str() {
+        Some(why) => is_join(at).then(|| format!("nothing: {}", line(why))),
+        None => joined(&view["joined"]).map(|joined| short(&joined)),
+    });
+    if let Some(joined) = joined {
+        text.push_str(&format!("  joined   {joined}\n"));
     }
     Some(text)
+}
+
+/// Returns whether a mount was made with `-o join=`.
+fn is_join(at: &Path) -> bool {
+    let status = std::fs::read(at.join(".npyfs/status.json"));
+    let status: Option<Json> = status
+        .ok()
+        .and_then(|status| serde_json::from_slice(&status).ok());
+    status.is_some_and(|status| status["join"].is_string())
 }
 
 /// Describes an object.

@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::Duration;
 
+use crate::cli::out_of_reach::out_of_reach;
 use crate::cli::output::print;
 use crate::cli::{CliError, say, store_checkouts};
 use crate::mount::fuse::table;
@@ -130,7 +131,7 @@ fn lines(mount: &Path) -> io::Result<Vec<Line>> {
 
 /// Prints the log of a mount, and with `--follow` goes on until the mount ends.
 fn live(mount: &Path, args: &Args) -> Result<(), CliError> {
-    let failed = |e: io::Error| CliError::mount(format!("{}: {e}", mount.display()));
+    let failed = |e: io::Error| CliError::mount(out_of_reach(mount, &e));
     let mut last = 0;
     let mut now = lines(mount).map_err(failed)?;
     loop {

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use crate::cli::progress::Progress;
-use crate::cli::{CliError, figures, options, say};
+use crate::cli::{CliError, figures, options, say, store_checkouts};
 use npyfs_core::dataset::context::Context;
 use npyfs_core::formats;
 use npyfs_core::tree::{Directory, Node};
@@ -33,6 +33,9 @@ pub struct Args {
 
 /// Runs the command.
 pub fn run(args: &Args) -> Result<(), CliError> {
+    if let Some(out) = &args.out {
+        store_checkouts::refuse_to_write_at(out)?;
+    }
     let options = args.options.iter().map(String::as_str);
     let mut options = options::parse(options).map_err(CliError::usage)?.fs;
     let settings = Arc::make_mut(&mut options.remote);
@@ -100,7 +103,10 @@ fn look(dir: &Arc<dyn Directory>) {
 /// Writes a file that appears as a whole, or not at all.
 fn write(out: &Path, bytes: &[u8]) -> io::Result<()> {
     let dir = out.parent().filter(|dir| !dir.as_os_str().is_empty());
-    let mut file = tempfile::NamedTempFile::new_in(dir.unwrap_or(Path::new(".")))?;
+    let dir = dir.unwrap_or(Path::new("."));
+    // Said here, the error names no temporary file.
+    dir.metadata()?;
+    let mut file = tempfile::NamedTempFile::new_in(dir)?;
     file.write_all(bytes)?;
     file.as_file()
         .set_permissions(Permissions::from_mode(0o644))?;

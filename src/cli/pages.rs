@@ -39,7 +39,7 @@ pub enum Shell {
 }
 
 /// The exit codes of all commands.
-const EXIT_STATUS: [(&str, &str); 5] = [
+const EXIT_STATUS: [(&str, &str); 6] = [
     ("0", "All was done."),
     ("1", "The call was wrong."),
     ("2", "The store cannot be opened, or no command was given."),
@@ -48,6 +48,7 @@ const EXIT_STATUS: [(&str, &str); 5] = [
         "An object cannot be found, read or stored, or something is damaged; the rest was done where that makes sense.",
     ),
     ("32", "Mounting or unmounting failed."),
+    ("130", "It was interrupted with Ctrl-C."),
 ];
 
 /// What the page of a command shows as examples: what is done, and the call.

@@ -10,10 +10,11 @@ use std::ffi::OsStr;
 use std::fmt;
 use std::io;
 use std::os::unix::ffi::OsStrExt;
-use std::path::{Path, PathBuf};
+use std::path::{Component, Path, PathBuf};
 use std::sync::Arc;
 
 use crate::cli::CliError;
+use crate::cli::out_of_reach::out_of_reach;
 use crate::cli::pattern::{Pattern, has_wildcards};
 use crate::cli::store::{StoreArgs, find_below};
 use crate::mount::fs::Fs;
@@ -317,7 +318,7 @@ impl Meaning {
                         given.display()
                     )));
                 }
-                let args = args.of_mount(&at).map_err(|e| dead(&at, &e))?;
+                let args = args.of_mount(&at).map_err(|e| closed(&at, &e))?;
                 let fs = args.open_at(args.first(), None)?;
                 let place = in_store(fs, Some(args));
                 Ok(match inside.as_os_str().is_empty() {
@@ -333,8 +334,7 @@ impl Meaning {
                         given.display()
                     )));
                 }
-                let root = DiskDirectory::of_mount(&at).map_err(|e| dead(&at, &e))?;
-                let place = whole(Source::Mount(Arc::new(root), at));
+                let place = whole(Source::Mount(mounted(&at)?, at));
                 Ok(match inside.as_os_str().is_empty() {
                     true => place,
                     false => place.below(&inside, given.to_owned()),
@@ -357,6 +357,26 @@ impl Meaning {
     }
 }
 
+/// Returns the store or the mount that a path goes on into, and the path from there; `None` if it names all of it.
+pub fn inside(given: &Path) -> Option<(PathBuf, PathBuf)> {
+    let (whole, inside) = match Meaning::of(given) {
+        Meaning::Store { store, inside } => (store, inside?),
+        Meaning::Mount { at, inside } => (at, inside),
+        Meaning::File(_) => return None,
+    };
+    let names = inside
+        .components()
+        .filter(|part| matches!(part, Component::Normal(_)));
+    let inside: PathBuf = names.collect();
+    (!inside.as_os_str().is_empty()).then_some((whole, inside))
+}
+
+/// Returns the root of a mount, whose nodes are what the mount shows.
+pub fn mounted(at: &Path) -> Result<Arc<dyn Directory>, CliError> {
+    let root = DiskDirectory::of_mount(at).map_err(|e| closed(at, &e))?;
+    Ok(Arc::new(root))
+}
+
 /// Returns the mount of npyfs that a path is in, and the path from there.
 fn in_mount(path: &Path) -> Option<(PathBuf, PathBuf)> {
     let path = table::resolve(path).ok()?;
@@ -374,15 +394,8 @@ pub fn is_in_view(path: &Path) -> bool {
     in_mount(path).is_some_and(|(at, _)| is_read_only(&at))
 }
 
-/// Returns the error about a mount that cannot be looked into.
-fn dead(at: &Path, e: &io::Error) -> CliError {
-    let at = at.display();
-    CliError::mount(match e.raw_os_error() {
-        Some(libc::ENOTCONN | libc::ECONNABORTED) => format!(
-            "{at}: the process of this mount is gone (npyfs umount {at} takes the mount away)"
-        ),
-        _ => format!("{at}: {e}"),
-    })
+fn closed(at: &Path, e: &io::Error) -> CliError {
+    CliError::mount(out_of_reach(at, e))
 }
 
 /// Returns what the arguments of a command mean, in their order.

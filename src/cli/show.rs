@@ -140,7 +140,7 @@ pub fn run(args: &Args) -> Result<(), CliError> {
 /// Shows a directory, or a store as a whole.
 fn directory(args: &Args, place: &Place, dir: &Arc<dyn Directory>) -> Result<(), CliError> {
     if args.image || args.png.is_some() {
-        return Err(no_picture(&place.shown));
+        return Err(no_picture(place.named()));
     }
     let looking = Progress::waiting("looking at the store");
     let facts = Facts::of(&**dir).map_err(|e| place.failed(&e))?;
@@ -158,7 +158,9 @@ fn directory(args: &Args, place: &Place, dir: &Arc<dyn Directory>) -> Result<(),
     let (lines, columns) = screen();
     if depth.is_none() && frame::is_frame(&facts.info) {
         let rows = frame::head(dir, &facts.info, columns as usize);
-        return print(rows.map_err(|e| place.failed(&e))?.as_bytes());
+        if let Some(rows) = rows.map_err(|e| place.failed(&e))? {
+            return print(rows.as_bytes());
+        }
     }
     // Below the facts, an empty line, and above the next prompt.
     let taken = head.lines().count() as u64 + 2;
@@ -211,7 +213,7 @@ fn other(
     failed: impl Fn(Error) -> CliError,
 ) -> Result<plain::Shown, CliError> {
     if args.image || args.png.is_some() {
-        return Err(no_picture(&place.shown));
+        return Err(no_picture(place.named()));
     }
     let is_archive = place
         .shown

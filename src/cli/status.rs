@@ -35,7 +35,7 @@ pub struct Args {
     #[arg(long)]
     json: bool,
 
-    /// These mounts only
+    /// These mounts only; or something below them
     #[arg(value_name = "MOUNTPOINT")]
     mount_points: Vec<PathBuf>,
 }
@@ -51,6 +51,7 @@ pub fn run(args: &Args) -> Result<(), CliError> {
     } else {
         let named = args.mount_points.iter().map(|given| {
             let path = table::resolve(given).unwrap_or_else(|_| given.clone());
+            let path = table::above(&path).unwrap_or(path);
             let found = mounts.iter().find(|mounted| mounted.mount_point == path);
             found.cloned().ok_or_else(|| {
                 CliError::mount(format!("{}: no store is mounted there", given.display()))
@@ -176,6 +177,8 @@ impl MountStatus {
         let state = match answer.as_ref().map_err(io::Error::raw_os_error) {
             Ok(_) => State::Live,
             Err(Some(libc::ENOTCONN | libc::ECONNABORTED)) => State::Dead,
+            // Others are let in, and are not told what the mount does.
+            Err(Some(libc::EACCES | libc::EPERM)) if at.metadata().is_ok() => State::Live,
             Err(Some(libc::EACCES | libc::EPERM)) => State::Closed,
             Err(_) => State::Stuck,
         };
@@ -213,6 +216,9 @@ impl MountStatus {
 
     fn state_words(&self) -> String {
         match (self.state, &self.remedy) {
+            (State::Live, _) if self.options.is_none() => {
+                "live; what it does, its own user alone is told".to_owned()
+            }
             (State::Live, _) => "live".to_owned(),
             (State::Closed, _) => "lets its own user in alone".to_owned(),
             (State::Dead, remedy) => format!(

@@ -184,12 +184,12 @@ pub fn find_below(
     let _progress = Progress::waiting("looking for the path");
     let hidden = control.map(|control| (control::NAME, control));
     let bytes = path.as_os_str().as_bytes();
-    let shown = shown.display();
     path::find(root, hidden, bytes, follow_last).map_err(|not| match not {
         PathError::Missing => {
-            let hint = suggestion::for_path(root, path).unwrap_or_default();
+            let hint = suggestion::for_path(root, path, shown).unwrap_or_default();
+            let shown = shown.display();
             CliError::object(format!("{shown}: no such path in the store{hint}"))
         }
-        PathError::Failed(e) => CliError::object(format!("{shown}: {e}")),
+        PathError::Failed(e) => CliError::object(format!("{}: {e}", shown.display())),
     })
 }

@@ -81,7 +81,7 @@ pub(super) fn hint(store: &Path) -> String {
 
 /// Returns the nearest name in the directory of a missing store, or that it would be an address of no known kind.
 fn meant(store: &Path) -> Option<String> {
-    if store.symlink_metadata().is_ok() {
+    if Address::parse(store).is_some() || store.symlink_metadata().is_ok() {
         return None;
     }
     let text = store.to_string_lossy();
@@ -93,6 +93,12 @@ fn meant(store: &Path) -> Option<String> {
             ));
         }
     }
+    // STORE:path, as other programs spell it.
+    if let Some((file, inside)) = text.split_once(':')
+        && Path::new(file).is_file()
+    {
+        return Some(format!("; did you mean {file}:/{inside}?"));
+    }
     let above = match store.parent() {
         Some(above) if !above.as_os_str().is_empty() => above,
         _ => Path::new("."),
@@ -102,6 +108,17 @@ fn meant(store: &Path) -> Option<String> {
     let near = nearest(store.file_name()?.as_bytes(), names)?;
     let near = store.with_file_name(OsStr::from_bytes(&near));
     Some(format!("; did you mean {}?", near.display()))
+}
+
+/// Refuses an address where a new store is to be written.
+pub(super) fn refuse_to_write_at(out: &Path) -> std::result::Result<(), CliError> {
+    let Some(address) = Address::parse(out) else {
+        return Ok(());
+    };
+    let shown = address.map_or_else(|_| "an address".to_owned(), |address| address.to_string());
+    Err(CliError::usage(format!(
+        "{shown}: nothing is written there: write a file of this machine, and copy it"
+    )))
 }
 
 /// Refuses the address of a store where a mount point is wanted, and says where it is mounted.

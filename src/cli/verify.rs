@@ -338,7 +338,10 @@ impl Walk {
             _ => (&mut self.outcome.damaged, error.to_string()),
         };
         *count += 1;
-        self.note(format!("{path}: {why}"));
+        self.note(match path {
+            "" => why,
+            path => format!("{path}: {why}"),
+        });
     }
 }
 

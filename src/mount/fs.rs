@@ -79,6 +79,9 @@ pub struct Fs {
 /// Bytes of the longest name, as `statvfs` says.
 const LONGEST_NAME: u32 = 255;
 
+/// Bytes of a block where there is no volume.
+const NO_VOLUME: u32 = 4096;
+
 type FsResult<T> = std::result::Result<T, FsError>;
 
 /// The answer for a name that is not there.
@@ -411,14 +414,25 @@ impl Fs {
         }
     }
 
-    /// Returns the state of the volume that the store is on, or what is written.
+    /// Returns the state of the volume that the store is on, or what is written; one without blocks if there is none, as of a store
+    /// in a bucket.
     pub fn statfs(&self) -> FsResult<Statfs> {
         // Writes go there.
         let disk = self
             .writer
             .as_ref()
             .map_or(&*self.store, |writer| writer.target().disk());
-        let s = rustix::fs::statvfs(disk).map_err(|e| Error::from(std::io::Error::from(e)))?;
+        let s = match rustix::fs::statvfs(disk) {
+            Err(rustix::io::Errno::NOENT) if self.lies_elsewhere() => {
+                return Ok(Statfs {
+                    bsize: NO_VOLUME,
+                    frsize: NO_VOLUME,
+                    namelen: LONGEST_NAME,
+                    ..Statfs::default()
+                });
+            }
+            state => state.map_err(|e| Error::from(std::io::Error::from(e)))?,
+        };
         let small = |n: u64| u32::try_from(n).unwrap_or(u32::MAX);
         Ok(Statfs {
             blocks: s.f_blocks,

@@ -10,7 +10,7 @@ import numpy as np
 
 from . import daf
 from .mount import Mount
-from .process import npyfs
+from .process import npyfs, one_line
 
 CELLS = [b"a", b"b", b"c", b"d"]
 GENES = [b"x", b"y", b"z"]
@@ -47,6 +47,12 @@ def checkout(command, *arguments, code=0):
     return done
 
 
+def attr(*arguments, code=0):
+    done = npyfs("attr", *arguments)
+    assert done.returncode == code, done.stderr
+    return done.stdout if code == 0 else one_line(done.stderr)
+
+
 def save(store, name, arrays, commit=True, message=None):
     with Mount(store, checkout=name) as mount:
         for path, array in arrays.items():
@@ -57,8 +63,8 @@ def save(store, name, arrays, commit=True, message=None):
 
 
 def lines(path):
-    """The records of a list, each with its checksum checked."""
-    first, *rest = path.read_text().splitlines()
+    """The records of a list, each with its checksum checked; none of one whose writer was killed before it began."""
+    first, *rest = path.read_text().splitlines() or [None]
     for line in rest:
         assert int(line[:8], 16) == zlib.crc32(line[9:].encode()), line
     return first, [json.loads(line[9:]) for line in rest]

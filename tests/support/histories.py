@@ -9,7 +9,7 @@ list of `Made` commits, read from the bytes of the directory or the bucket. `pro
 - There is one order for all: who began after a commit was confirmed comes behind it. So do commits that nobody was told of.
 - What was stored before its checkout was committed is in the commit, and nothing that nobody wrote.
 - No commit changes what another one has changed since its checkout was begun, unless it was made with --ours.
-- A revert restores what was there before, and only while nobody has changed it since.
+- A revert restores what was there before, and only where nobody has changed it since, or each change was taken back.
 - Who reads sees the state behind one of the commits: at least of all that were confirmed before. Who follows sees later and later ones.
 - Who has lost a checkout to another host stores and commits nothing more in it.
 
@@ -237,8 +237,10 @@ class _Check:
             wanted = {key: self.states[old - 1].get(key) for key in keys}
             if commit.changes != wanted:
                 self.say(self.named(number), f"makes {commit.changes} of {self.named(old)}, before which it was {wanted}")
+            before, now = self.states[old], self.states[number - 1]
+            changed = {key for key in keys if before.get(key) != now.get(key)}
             for other in range(old + 1, number):
-                if both := keys & self.made[other - 1].changes.keys():
+                if both := changed & self.made[other - 1].changes.keys():
                     self.say(self.named(number), f"takes back {self.named(old)}, and {self.named(other)} has changed {', '.join(sorted(both))}")
 
     # --- who has lost a checkout

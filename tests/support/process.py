@@ -1,8 +1,11 @@
 """Running programs under a time limit, and looking at processes by id."""
 
 import os
+import signal
 import subprocess
 import tempfile
+import time
+from contextlib import contextmanager
 from itertools import pairwise
 from pathlib import Path
 
@@ -80,6 +83,21 @@ def signal_all(pids, number):
         except ProcessLookupError:
             pass
     return sent
+
+
+@contextmanager
+def stopped(pid):
+    """A process of which every thread is stopped meanwhile. The signal alone is no proof: threads go on for a moment."""
+    states = lambda: {stat.read_text().rpartition(")")[2].split()[0] for stat in Path(f"/proc/{pid}/task").glob("*/stat")}
+    os.kill(pid, signal.SIGSTOP)
+    try:
+        deadline = time.monotonic() + 30
+        while states() != {"T"}:
+            assert time.monotonic() < deadline, f"process {pid} does not stop"
+            time.sleep(0.01)
+        yield
+    finally:
+        os.kill(pid, signal.SIGCONT)
 
 
 def peak_memory(pid):

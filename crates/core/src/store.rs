@@ -30,6 +30,7 @@ pub const CHECKOUTS_SUFFIX: &str = ".checkouts";
 pub const CHECKOUTS_LOCK: &str = ".lock";
 
 /// Returns whether a directory holds the checkouts of a store: it is no part of a mounted directory of stores.
+/// In a bucket the name alone says so, as it does of stores there.
 pub fn is_checkouts(dir: &Path) -> bool {
     let name = dir.as_os_str().as_encoded_bytes();
     name.ends_with(CHECKOUTS_SUFFIX.as_bytes()) && dir.join(CHECKOUTS_LOCK).is_file()

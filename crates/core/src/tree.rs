@@ -4,6 +4,7 @@
 //! disk has changed, `is_current` returns false, and the node is looked up again by its path.
 
 pub mod array;
+pub mod array_names;
 pub mod control;
 pub mod info;
 pub mod inode;
@@ -210,6 +211,11 @@ impl<T> Default for Learnt<T> {
 }
 
 impl<T: Clone> Learnt<T> {
+    /// Returns whether something is kept.
+    pub fn is_known(&self) -> bool {
+        self.0.lock().unwrap_or_else(|e| e.into_inner()).is_some()
+    }
+
     /// Returns what is kept if `is_valid` accepts it, and otherwise what `learn` returns. The new value is kept unless a
     /// request to a worker failed in the meantime for a reason that says nothing about the file.
     pub fn get(

@@ -248,6 +248,25 @@ impl H5 {
         ask!(self, file, request, Members)
     }
 
+    /// Returns the member of this name of a group of at least `least` members, if there is one. Of a group of a few
+    /// thousand members all are returned: they are listed as fast. Of one between these two, none.
+    pub fn member_of_many(
+        &self,
+        file: &StoreFile,
+        group: u64,
+        name: &[u8],
+        least: usize,
+    ) -> Result<GroupMembers, H5Error> {
+        let name = name.to_vec();
+        let request = Request::List {
+            group,
+            outside: false,
+            from: FirstMember::Named { name, least },
+            most: FIRST_PART,
+        };
+        ask!(self, file, request, Members)
+    }
+
     /// Returns at most `most` members of a group, with what is below them as deep as `depth`, and the attributes of these
     /// names. Each member is converted as it arrives.
     pub fn scan<T: Send>(

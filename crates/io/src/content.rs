@@ -86,6 +86,12 @@ pub trait Content: Send + Sync {
         false
     }
 
+    /// Returns the bytes around `offset` that programs read without those before and after them, such as a column of a
+    /// table; `None` if the content has no such extents.
+    fn extent(&self, _offset: u64) -> Option<Range<u64>> {
+        None
+    }
+
     /// Returns the scratch file that holds exactly these bytes, and their offset in it.
     fn scratch(&self) -> Option<(&Scratch, u64)> {
         None
@@ -280,6 +286,8 @@ impl Content for Slice {
 pub struct Concat {
     /// The parts, each with its end offset.
     parts: Vec<(u64, Arc<dyn Content>)>,
+    /// Whether each part is an extent.
+    are_extents: bool,
 }
 
 impl Concat {
@@ -294,7 +302,18 @@ impl Concat {
                 (end, part)
             })
             .collect();
-        Self { parts }
+        Self {
+            parts,
+            are_extents: false,
+        }
+    }
+
+    /// Concatenates parts that are extents.
+    pub fn of_extents(parts: impl IntoIterator<Item = Arc<dyn Content>>) -> Self {
+        Self {
+            are_extents: true,
+            ..Self::new(parts)
+        }
     }
 
     fn part_at(&self, offset: u64) -> usize {
@@ -363,6 +382,12 @@ impl Content for Concat {
 
     fn is_costly(&self) -> bool {
         self.parts.iter().any(|(_, part)| part.is_costly())
+    }
+
+    fn extent(&self, offset: u64) -> Option<Range<u64>> {
+        let part = self.part_at(offset);
+        let (end, _) = self.parts.get(part).filter(|_| self.are_extents)?;
+        Some(self.start_of(part)..*end)
     }
 
     fn tell_provenance(&self, to: &mut Provenance) -> bool {

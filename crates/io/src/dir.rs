@@ -225,13 +225,7 @@ impl Dir {
         Self::checked(fd, &path, self.rights(), above)
     }
 
-    /// Returns a subdirectory that is opened for each use; ENOENT if it is missing.
-    pub fn below_unheld(&self, name: &str) -> Result<Self> {
-        self.below(name)?;
-        Ok(self.below_later(name))
-    }
-
-    /// Returns a subdirectory that need not exist before its first use.
+    /// Returns a subdirectory that is opened for each use, and need not exist before the first.
     pub fn below_later(&self, name: &str) -> Self {
         Self(Arc::new(Inner {
             path: self.path().join(name),

@@ -30,10 +30,16 @@ impl Pause {
 
     /// Waits.
     pub fn rest(&mut self) {
+        std::thread::sleep(self.length());
+    }
+
+    /// Returns how long to wait this time.
+    pub fn length(&mut self) -> Duration {
         // Each `RandomState` has its own random keys.
         let part = RandomState::new().hash_one(()) % 1024;
         let part = u32::try_from(part).unwrap_or(0);
-        std::thread::sleep(self.most * part / 1024);
+        let length = self.most * part / 1024;
         self.most = self.most.saturating_mul(2).min(self.longest);
+        length
     }
 }

@@ -5,7 +5,7 @@ use std::collections::{HashMap, VecDeque};
 use super::attributes::attributes;
 use super::chunks::{self, Bounds, LookUps, MIN_SUPERBLOCK};
 use super::dataset::{OpenDataset, bounded, is_available, shape_bytes};
-use super::ffi::{self, Failure, Id, LayoutKind, ObjectKind, RawLink};
+use super::ffi::{self, Failure, Id, LayoutKind, Links, NextLinks, ObjectKind, RawLink};
 use super::object_paths::Referrer;
 use super::types::{self, TypeCache, TypeError};
 use super::{dimensions, far, text};
@@ -19,18 +19,74 @@ use npyfs_io::file::StoreFile;
 /// The number of soft links that a path may lead through.
 const MAX_LINKS: usize = 40;
 
+/// The number of links that are kept for the requests to come: to find those that come next takes a look at all of the group.
+const MOST_AHEAD: usize = 60_000;
+
+/// The links that come next in a group.
+pub(super) struct LinksAhead {
+    group: u64,
+    after: Vec<u8>,
+    next: NextLinks,
+}
+
+impl LinksAhead {
+    /// Takes the first `most` links behind a name.
+    fn take(
+        ahead: &mut Option<Self>,
+        (addr, group): (u64, &Id),
+        after: &[u8],
+        most: usize,
+    ) -> (Links, usize) {
+        let known = ahead.take().filter(|known| {
+            let is_next = known.group == addr && known.after == after;
+            is_next && (known.next.are_last || known.next.links.len() >= most)
+        });
+        let mut next = match known {
+            Some(known) => known.next,
+            None => ffi::links_after(group, after, most, MOST_AHEAD.max(most)),
+        };
+        let count = most.min(next.links.len());
+        let links: Vec<_> = next.links.drain(..count).collect();
+        let damage = next
+            .damage
+            .as_ref()
+            .map(|failure| Failure(failure.0.clone()));
+        let total = next.total;
+        if let (Some((last, _)), false) = (links.last(), next.links.is_empty()) {
+            *ahead = Some(Self {
+                group: addr,
+                after: last.clone(),
+                next,
+            });
+        }
+        ((links, damage), total)
+    }
+}
+
 /// Returns at most `most` members of a group, in order of name.
 pub(super) fn members(
     file: &Id,
-    group: u64,
+    ahead: &mut Option<LinksAhead>,
+    addr: u64,
     outside: bool,
     from: &FirstMember,
     most: usize,
 ) -> Result<GroupMembers, H5Error> {
-    let group = ffi::open_object(file, group)?;
+    let group = ffi::open_object(file, addr)?;
     let ((links, damage), total) = match from {
         FirstMember::Number(from) => ffi::some_links(&group, *from..from.saturating_add(most)),
-        FirstMember::After(name) => ffi::links_after(&group, name, most),
+        FirstMember::After(name) => LinksAhead::take(ahead, (addr, &group), name, most),
+        FirstMember::Named { name, least } => match ffi::link_count(&group)? {
+            total if total <= most => ffi::some_links(&group, 0..most),
+            total => {
+                let link = match total < *least || name.contains(&b'/') {
+                    true => None,
+                    false => ffi::link(&group, name)?,
+                };
+                let links = link.map(|link| (name.clone(), link));
+                ((links.into_iter().collect(), None), total)
+            }
+        },
     };
     let mut memo = TypeCache::default();
     Ok(GroupMembers {

@@ -46,6 +46,8 @@ struct ServedFile {
     warm: Option<u64>,
     /// The dataset whose chunks were looked up last, and the index.
     look_ups: Option<(u64, LookUps)>,
+    /// The links that come next in the group that was listed part by part.
+    ahead: Option<describe::LinksAhead>,
     file: Id,
     /// Paths of objects, as far as references were followed.
     paths: ObjectPaths,
@@ -188,7 +190,12 @@ impl Service {
                 from,
                 most,
             } => Answer::Members(describe::members(
-                &open.file, *group, *outside, from, *most,
+                &open.file,
+                &mut open.ahead,
+                *group,
+                *outside,
+                from,
+                *most,
             )?),
             Request::Scan {
                 group,
@@ -380,6 +387,7 @@ impl Service {
                 ServedFile {
                     last: None,
                     look_ups: None,
+                    ahead: None,
                     warm: None,
                     file: id,
                     paths: ObjectPaths::default(),

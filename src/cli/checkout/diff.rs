@@ -7,7 +7,10 @@ use std::sync::Arc;
 use super::attr::described;
 use super::base::{BaseStore, describe};
 use super::changes::{ChangeKind, Changes};
-use super::layers::{CheckoutArgs, Selected, line_of, print_misfits, refused};
+use super::layers::{
+    BEHIND, CheckoutArgs, Selected, line_of, print_misfits, refused, writing_mount,
+};
+use super::mounted::sync_for_a_look;
 use crate::cli::output::OutputFormat;
 use crate::cli::{CliError, say};
 use npyfs_core::checkout::history::checkouts::Summary;
@@ -56,7 +59,12 @@ pub(super) fn diff(
     let (whole, inside) = which.whole();
     let part = Part::of(inside.as_deref());
     let found = whole.find(name)?;
-    let name = found.name_or_only()?;
+    let name = found.name_or_only(BEHIND)?;
+    // Small arrays may still be in the memory of the mount.
+    let mount = found.mount.clone();
+    if let Some(mount) = mount.or_else(|| writing_mount(&found.checkouts, &name)) {
+        sync_for_a_look(&mount);
+    }
     let mut tries = 0;
     let (changes, misfits, unread) = loop {
         let summary = found.checkouts.find(&name).map_err(refused)?;

@@ -14,7 +14,7 @@ use std::path::{Path, PathBuf};
 use super::base::BaseStore;
 use super::layers::{CheckoutArgs, Selected, line_of, print, refused};
 use crate::cli::progress::{Progress, end_cleanly};
-use crate::cli::{CliError, say};
+use crate::cli::{CliError, say, store_checkouts};
 use npyfs_base::error::Error;
 use npyfs_base::options::External;
 use npyfs_base::printable;
@@ -162,7 +162,8 @@ pub(super) fn write(
                 formats: &formats::registry(),
             }
             .run(leave_out, &bar);
-            let done = done.map_err(refused)?;
+            let done =
+                done.map_err(|e| CliError::object(format!("{}: not written: {e}", out.display())))?;
             // All files of a set refuse the same objects.
             if number == 0 {
                 let named = |(key, why): (String, String)| (store.named(&key), why);
@@ -262,6 +263,9 @@ pub(super) fn layout(purpose: Option<&str>, compress: Option<&str>) -> Result<La
 
 /// Splits the words after the options: the checkout, if it is named, and the file.
 pub(super) fn words(mut words: Vec<OsString>) -> Result<(Option<String>, PathBuf), CliError> {
+    if let Some(out) = words.last() {
+        store_checkouts::refuse_to_write_at(Path::new(out))?;
+    }
     match (words.pop(), words.pop()) {
         (Some(out), None) => Ok((None, PathBuf::from(out))),
         (Some(out), Some(name)) => match name.into_string() {

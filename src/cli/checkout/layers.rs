@@ -9,6 +9,7 @@ use serde_json::Value as Json;
 
 use super::base::BaseStore;
 use super::mounted;
+use crate::cli::out_of_reach::out_of_reach;
 use crate::cli::output;
 use crate::cli::progress::Progress;
 use crate::cli::{CliError, options, say, store_checkouts};
@@ -16,7 +17,7 @@ use crate::mount::fuse::table;
 use npyfs_base::error::{Error, ErrorKind};
 use npyfs_base::options::RemoteSettings;
 use npyfs_base::printable;
-use npyfs_core::checkout::history::checkouts::Checkouts;
+use npyfs_core::checkout::history::checkouts::{Checkouts, Summary};
 use npyfs_core::checkout::records::attribute;
 use npyfs_core::checkout::records::fit::Misfit;
 use npyfs_core::checkout::records::index::KeptObject;
@@ -32,6 +33,13 @@ use npyfs_io::storage::Disk;
 
 /// The most conflicts that are printed.
 pub(super) const MOST_SHOWN: usize = 100;
+
+/// How a command is told the name of a checkout: as an argument, or as an option.
+pub(super) const BEHIND: &str = "its NAME goes behind the store";
+pub(super) const OPTION: &str = "--checkout NAME says so";
+
+/// The most checkouts that are named where one of them is meant.
+const MOST_NAMED: usize = 10;
 
 /// The number of digits of a commit's id that are shown.
 pub(super) const SHORT_ID: usize = 12;
@@ -149,7 +157,8 @@ impl CheckoutArgs {
     fn mounted(&self, path: &Path, name: Option<&str>) -> Result<Selected, CliError> {
         let shown = path.display();
         let fail = |e: &dyn std::fmt::Display| CliError::store(format!("{shown}: {e}"));
-        let status = std::fs::read(path.join(".npyfs/status.json")).map_err(|e| fail(&e))?;
+        let status = std::fs::read(path.join(".npyfs/status.json"));
+        let status = status.map_err(|e| CliError::store(out_of_reach(path, &e)))?;
         let status: Json = serde_json::from_slice(&status).map_err(|e| fail(&e))?;
         let store = status["store"].as_str().ok_or_else(|| fail(&"no store"))?;
         let store = Path::new(store);
@@ -181,21 +190,18 @@ impl Selected {
         }
     }
 
-    /// Returns the name of the selected checkout, or of the only one that is not committed.
-    pub(super) fn name_or_only(&self) -> Result<String, CliError> {
+    /// Returns the name of the selected checkout, or of the only one that is not committed; `how` one is told.
+    pub(super) fn name_or_only(&self, how: &str) -> Result<String, CliError> {
         match (&self.name, self.only()?) {
             (None, Some(only)) => Ok(only),
-            _ => self.name().map(str::to_owned),
+            (None, None) => Err(self.unnamed(how)?),
+            (Some(name), _) => Ok(name.clone()),
         }
     }
 
     /// Returns the name of the only checkout that is not committed.
     fn only(&self) -> Result<Option<String>, CliError> {
-        let (all, _) = self.checkouts.list().map_err(refused)?;
-        let open: Vec<_> = all
-            .iter()
-            .filter(|summary| summary.commit.is_none())
-            .collect();
+        let open = self.open()?;
         // One that a mount goes on in after its commit counts once something was written.
         let mut written = open.iter().filter(|summary| !summary.is_empty());
         Ok(match (&open[..], written.next(), written.next()) {
@@ -204,14 +210,36 @@ impl Selected {
         })
     }
 
+    /// Returns the checkouts that are not committed.
+    fn open(&self) -> Result<Vec<Summary>, CliError> {
+        let (mut all, _) = self.checkouts.list().map_err(refused)?;
+        all.retain(|summary| summary.commit.is_none());
+        Ok(all)
+    }
+
     /// Returns the name of the selected checkout, or an error if there is none.
     pub(super) fn name(&self) -> Result<&str, CliError> {
-        self.name.as_deref().ok_or_else(|| {
-            let store = self.checkouts.store().display();
-            CliError::usage(format!(
-                "{store}: which checkout? npyfs checkout ls lists them"
-            ))
-        })
+        match &self.name {
+            Some(name) => Ok(name),
+            None => Err(self.unnamed(BEHIND)?),
+        }
+    }
+
+    /// Returns the error of a command that needs the name of a checkout, which is told as `how` says.
+    fn unnamed(&self, how: &str) -> Result<CliError, CliError> {
+        let names = self.open()?;
+        let names = names
+            .iter()
+            .map(|summary| printable::name(summary.name.as_bytes()));
+        let names: Vec<String> = names.take(MOST_NAMED).collect();
+        let open = match names.is_empty() {
+            true => "none is open".to_owned(),
+            false => format!("open: {}", names.join(", ")),
+        };
+        let store = self.checkouts.store().display();
+        Ok(CliError::usage(format!(
+            "{store}: which checkout? {how} ({open}; npyfs checkout ls lists all)"
+        )))
     }
 }
 
@@ -370,7 +398,7 @@ fn commit_here(checkouts: &Checkouts, name: &str, wish: &Wish) -> Result<Committ
 }
 
 /// Returns the mount of this machine that writes in a checkout, if there is one that answers.
-fn writing_mount(checkouts: &Checkouts, name: &str) -> Option<PathBuf> {
+pub(super) fn writing_mount(checkouts: &Checkouts, name: &str) -> Option<PathBuf> {
     let summary = checkouts.find(name).ok()?;
     summary.holder.as_ref()?;
     mounted::writing_in(&summary.dir.path().canonicalize().ok()?)

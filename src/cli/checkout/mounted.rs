@@ -8,8 +8,8 @@ use rustix::fs::{XattrFlags, setxattr};
 use serde_json::Value as Json;
 
 use crate::cli::umount::with_timeout;
-use crate::cli::{CliError, log};
-use crate::mount::fuse::table;
+use crate::cli::{CliError, log, say, umount};
+use crate::mount::fuse::table::{self, Mounted};
 use npyfs_core::checkout::verbs::commit::report::{ATTRIBUTE, CommitReport, CommitRequest, RESULT};
 use npyfs_core::checkout::verbs::commit::{CommitRefusal, Committed, Wish};
 
@@ -59,18 +59,54 @@ pub(super) fn commit(
     }
 }
 
+/// Has a mount store what was written, so that it is seen. A failure is said, and what is stored is seen all the same.
+pub(super) fn sync_for_a_look(mount: &Path) {
+    if let Err(e) = umount::sync(mount) {
+        say(&e.message);
+    }
+}
+
 /// Returns the mount of this machine that writes in the layer of this directory.
 pub(super) fn writing_in(layer: &Path) -> Option<PathBuf> {
-    let mounts = table::ours().ok()?.into_iter();
-    let mut points = mounts.map(|mounted| mounted.mount_point);
-    points.find(|point| {
-        let at = point.clone();
-        let status = with_timeout(GLANCE, move || status(&at)).unwrap_or_default();
+    let is_in = |status: &Json| {
+        let dir = status["checkout"]["dir"].as_str().map(Path::new);
+        dir.and_then(|dir| dir.canonicalize().ok()).as_deref() == Some(layer)
+    };
+    writing(is_in).next()
+}
+
+/// Returns the mounts of this machine through which a store is written.
+pub(super) fn writing_to(store: &Path) -> Vec<PathBuf> {
+    let store = store.canonicalize().ok();
+    let is_of = |status: &Json| {
+        let own = status["store"].as_str().map(Path::new);
+        store.is_some() && own.and_then(|own| own.canonicalize().ok()) == store
+    };
+    writing(is_of).collect()
+}
+
+/// Returns the writable mounts of this machine whose status is such.
+fn writing(is_such: impl Fn(&Json) -> bool) -> impl Iterator<Item = PathBuf> {
+    let mounts = table::ours().unwrap_or_default().into_iter();
+    let points = mounts.map(|mounted| mounted.mount_point);
+    points.filter(move |point| {
+        let status = glance(point);
         let checkout = &status["checkout"];
-        let dir = checkout["dir"].as_str().map(Path::new);
-        let dir = dir.and_then(|dir| dir.canonicalize().ok());
-        dir.as_deref() == Some(layer) && checkout["read_only"] != true
+        !checkout.is_null() && checkout["read_only"] != true && is_such(&status)
     })
+}
+
+/// Returns the store that is mounted at a path, as the mount says.
+pub(super) fn store_at(mount_point: &Path) -> Option<PathBuf> {
+    let at = table::resolve(mount_point).ok()?;
+    table::at(&at).ok()?.filter(Mounted::is_ours)?;
+    glance(&at)["store"].as_str().map(PathBuf::from)
+}
+
+/// Returns the status of a mount; null if it does not say soon.
+fn glance(mount: &Path) -> Json {
+    let at = mount.to_owned();
+    with_timeout(GLANCE, move || status(&at)).unwrap_or_default()
 }
 
 fn status(mount: &Path) -> io::Result<Json> {

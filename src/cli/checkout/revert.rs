@@ -6,7 +6,7 @@ use std::sync::Arc;
 use super::base::{BaseStore, describe};
 use super::changes::{ChangeKind, Changes};
 use super::diff::{attribute_change, changed_base};
-use super::layers::{CheckoutArgs, MOST_SHOWN, SHORT_ID, Selected, in_use, print, refused};
+use super::layers::{CheckoutArgs, MOST_SHOWN, OPTION, SHORT_ID, Selected, in_use, print, refused};
 use crate::cli::output::OutputFormat;
 use crate::cli::{CliError, say};
 use npyfs_base::error::Result;
@@ -186,7 +186,7 @@ pub(super) fn restore(
     paths: &[String],
 ) -> std::result::Result<(), CliError> {
     let found = which.find(name)?;
-    let name = found.name_or_only()?;
+    let name = found.name_or_only(OPTION)?;
     let base = BaseStore::open(&found.checkouts)?;
     let look = |layers: &[LayerFiles]| base.with(layers);
     let wish = RestoreWish { paths, at };

@@ -1,11 +1,12 @@
 //! The commands on a store that has a staging area.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use super::changes::{ChangeKind, Changes};
-use crate::cli::CliError;
+use super::mounted;
 use crate::cli::output::{OutputFormat, print};
 use crate::cli::progress::Progress;
+use crate::cli::{CliError, umount};
 use npyfs_base::error::Error;
 use npyfs_core::formats;
 use npyfs_core::store::staging::{Expected, StagedKind, Staging};
@@ -40,6 +41,13 @@ pub(in crate::cli) fn open(store: &Path) -> Result<Box<dyn Staging>, CliError> {
         .map_err(|e| CliError::store(e.message))
 }
 
+/// Returns the store with a staging area of which this is a mount point.
+pub(super) fn mounted_at(mount_point: &Path) -> Option<PathBuf> {
+    let store = mounted::store_at(mount_point)?;
+    let is_staged = formats::registry().staged(&store).is_some();
+    is_staged.then_some(store)
+}
+
 /// Runs `status`.
 pub(super) fn status(store: &Path) -> Result<(), CliError> {
     print(open(store)?.status().map_err(refused)?.as_bytes())
@@ -60,8 +68,11 @@ pub(super) fn diff(store: &Path, format: OutputFormat) -> Result<(), CliError> {
     format.print(&changes)
 }
 
-/// Runs `commit`.
+/// Runs `commit`. What was written through mounts of this machine is staged first.
 pub(super) fn commit(store: &Path, message: &str, expected: &Expected) -> Result<(), CliError> {
+    for mount_point in mounted::writing_to(store) {
+        umount::sync(&mount_point)?;
+    }
     let progress = Progress::waiting("committing");
     let name = open(store)?.commit(message, expected).map_err(refused)?;
     drop(progress);

@@ -15,6 +15,7 @@ use serde_json::{Value as Json, json};
 
 use crate::cli::log;
 use npyfs_base::error::{Error, Result};
+use npyfs_core::tree::control;
 use npyfs_core::tree::{Directory, LazyEntries, Listing, Node, Symlink, VirtualFile};
 use npyfs_io::content::{Content, npy_header};
 use npyfs_io::file::{Identity, Ownership};
@@ -178,6 +179,15 @@ impl Directory for DiskDirectory {
             true => {
                 let text = std::fs::read(self.inside.mount.join(".npyfs/info.json"))?;
                 serde_json::from_slice(&text).map_err(|e| Error::damaged(e.to_string()))
+            }
+            // What the mount reports itself is no object.
+            false
+                if self
+                    .inside
+                    .path
+                    .starts_with(OsStr::from_bytes(control::NAME)) =>
+            {
+                Ok(json!({ "kind": "control" }))
             }
             false => self.inside.report(),
         }

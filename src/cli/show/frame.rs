@@ -63,8 +63,9 @@ pub(super) fn is_frame(info: &Json) -> bool {
     info["attributes"]["encoding-type"] == "dataframe"
 }
 
-/// Returns the first rows of a data frame, in lines of at most `width` columns.
-pub(super) fn head(dir: &Arc<dyn Directory>, info: &Json, width: usize) -> Result<String> {
+/// Returns the first rows of a data frame, in lines of at most `width` columns; `None` if its columns are no files here, as in
+/// the Zarr view.
+pub(super) fn head(dir: &Arc<dyn Directory>, info: &Json, width: usize) -> Result<Option<String>> {
     let attributes = &info["attributes"];
     let index = attributes["_index"].as_str();
     let (order, all) = names(&attributes["column-order"]);
@@ -90,6 +91,10 @@ pub(super) fn head(dir: &Arc<dyn Directory>, info: &Json, width: usize) -> Resul
         .map(|column| column.cells.len())
         .max()
         .unwrap_or(0);
+    let all_rows = info["rows"].as_u64().unwrap_or(0);
+    if rows == 0 && all_rows > 0 {
+        return Ok(None);
+    }
     let mut text = String::new();
     let mut add = |cells: Vec<String>| {
         text.push_str(cells.join("  ").trim_end());
@@ -104,10 +109,7 @@ pub(super) fn head(dir: &Arc<dyn Directory>, info: &Json, width: usize) -> Resul
             |column: &Column| column.padded(column.cells.get(row).map_or("", String::as_str));
         add(columns.iter().map(cell).collect());
     }
-    let more_rows = info["rows"]
-        .as_u64()
-        .unwrap_or(0)
-        .saturating_sub(rows as u64);
+    let more_rows = all_rows.saturating_sub(rows as u64);
     let more = [(more_rows, "row"), (all.saturating_sub(shown), "column")];
     let more = more.into_iter().filter(|(more, _)| *more > 0);
     let more: Vec<String> = more
@@ -116,7 +118,7 @@ pub(super) fn head(dir: &Arc<dyn Directory>, info: &Json, width: usize) -> Resul
     if !more.is_empty() {
         text += &format!("... and {} more\n", more.join(" and "));
     }
-    Ok(text)
+    Ok(Some(text))
 }
 
 /// Returns the file of a part of the frame.

@@ -215,6 +215,8 @@ impl Picture {
             Some(parent) if !parent.as_os_str().is_empty() => parent,
             _ => Path::new("."),
         };
+        // Said here, the error names no temporary file.
+        parent.metadata()?;
         let mut builder = Builder::new();
         let permissions = std::os::unix::fs::PermissionsExt::from_mode(0o666);
         let mut file = builder

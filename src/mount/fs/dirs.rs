@@ -9,6 +9,7 @@ use std::sync::atomic::Ordering;
 
 use super::{Attr, DirEntry, FileKind, Fs, FsResult, ROOT_INO, kind};
 use npyfs_base::error::{Error, ErrorKind, Result};
+use npyfs_base::heap;
 use npyfs_core::tree::inode::number;
 use npyfs_core::tree::{Listing, Node};
 
@@ -186,15 +187,17 @@ impl Fs {
     /// Closes a directory handle.
     pub fn release_dir(&self, handle: u64) {
         let mut dirs = self.dirs.write().unwrap_or_else(|e| e.into_inner());
-        let closed = dirs.remove(&handle);
-        let Some(closed) = closed.filter(|closed| dirs.values().all(|dir| dir.ino != closed.ino))
-        else {
+        let Some(closed) = dirs.remove(&handle) else {
             return;
         };
+        let is_open = dirs.values().any(|dir| dir.ino == closed.ino);
         drop(dirs);
-        if let (Some(writer), Ok(path)) = (&self.writer, self.names(closed.ino)) {
+        if let (false, Some(writer), Ok(path)) = (is_open, &self.writer, self.names(closed.ino)) {
             writer.forget_remnants(&path);
         }
+        let names = closed.listing.entries.len();
+        drop(closed);
+        heap::return_free_memory_of(names);
     }
 
     /// Returns the paths of the open directories.

@@ -8,7 +8,7 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, OnceLock};
 
 use super::keeper::Kept;
-use super::maps::PageReads;
+use super::maps::{PageReads, Wanted};
 use super::reopened::KeptOpen;
 use super::{Fs, FsResult, Opened};
 use npyfs_base::buffer::Buffer;
@@ -46,14 +46,6 @@ pub(super) struct OpenFile {
     /// The content stays as it is: the kernel can be given more than it asks for.
     pub fixed: bool,
     /// The file is probably mapped: what is read of it are pages and says nothing of later opens.
-    pub is_mapped: bool,
-}
-
-/// Bytes that the kernel should be given for a request, around those that it asked for.
-pub struct Wanted {
-    /// The bytes, as a range of the file.
-    pub range: Range<u64>,
-    /// The handle was never read by more than a page at once, so it is probably mapped.
     pub is_mapped: bool,
 }
 
@@ -128,7 +120,7 @@ impl Fs {
             None => (content, None),
         };
         let pattern = Arc::default();
-        let is_mapped = self.maps.opened(ino, thread, &pattern);
+        let is_mapped = self.maps.opened(ino, thread, &pattern) || content.extent(0).is_some();
         let exact = exact
             && !is_mapped
             && content.is_costly()
@@ -219,11 +211,8 @@ impl Fs {
     pub fn wanted(&self, handle: u64, asked: Range<u64>) -> Option<Wanted> {
         let file = self.handle(handle)?;
         let pages = file.pages.get()?;
-        let range = pages.wanted(&*file.content, page(), asked.clone());
-        (range != asked).then_some(Wanted {
-            range,
-            is_mapped: pages.is_mapped(),
-        })
+        let wanted = pages.wanted(&*file.content, page(), asked.clone());
+        (wanted.range != asked).then_some(wanted)
     }
 
     /// Reads at most `size` bytes from `offset`; the result is shorter only at the end of the file.

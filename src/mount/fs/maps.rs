@@ -6,7 +6,10 @@
 //! for the page that was touched and nothing else, and is given the rest of the row of the first axis with it. A reader
 //! that goes on in order is given more each time.
 //!
-//! The kernel does not tell whether a file is mapped. `np.load(mmap_mode="r")` opens a file twice: it reads the header
+//! Tables have extents, their columns, and are mapped: every open of one is by page, and a page that is touched brings its
+//! window of the column.
+//!
+//! The kernel does not tell whether an array is mapped. `np.load(mmap_mode="r")` opens a file twice: it reads the header
 //! through the first handle and maps the second. A wrong guess affects speed only.
 
 use std::num::NonZeroUsize;
@@ -24,8 +27,11 @@ use npyfs_io::content::{self, Content};
 /// that page only.
 const LARGEST: u64 = 1 << 20;
 
-/// The same for bytes that need not be decoded and would not be read otherwise.
+/// The same for bytes that need not be decoded, and would not be read otherwise.
 const LARGEST_STORED: u64 = 128 << 10;
+
+/// The same for a page of a table, which is decoded on several processors.
+const WINDOW: u64 = 2 << 20;
 
 /// Bytes of a request that shows a program which reads, and for which the kernel asks for the next bytes by itself.
 const LONG: u64 = 128 << 10;
@@ -33,13 +39,8 @@ const LONG: u64 = 128 << 10;
 /// The end of what is read for a header, with what the kernel reads ahead.
 const HEADER: u64 = 512 << 10;
 
-/// The files of a mount that were opened last, by inode.
-pub(super) struct MappedFiles(Mutex<LruCache<u64, LastOpen>>);
-
-struct LastOpen {
-    thread: u32,
-    pattern: Arc<AccessPattern>,
-}
+/// What was read through the handles that were opened last, by inode and by the thread that opened them.
+pub(super) struct MappedFiles(Mutex<LruCache<(u64, u32), Arc<AccessPattern>>>);
 
 impl MappedFiles {
     /// Creates an empty table.
@@ -52,16 +53,20 @@ impl MappedFiles {
     /// and read no more than the header.
     pub(super) fn opened(&self, ino: u64, thread: u32, pattern: &Arc<AccessPattern>) -> bool {
         let mut files = self.0.lock().unwrap_or_else(|e| e.into_inner());
-        let last = LastOpen {
-            thread,
-            pattern: pattern.clone(),
-        };
-        let before = files.put(ino, last);
+        let before = files.put((ino, thread), pattern.clone());
         before.is_some_and(|before| {
-            let span = before.pattern.span();
-            before.thread == thread && span.is_none_or(|span| span.start == 0 && span.end <= HEADER)
+            let span = before.span();
+            span.is_none_or(|span| span.start == 0 && span.end <= HEADER)
         })
     }
+}
+
+/// Bytes that the kernel should be given for a request, around those that it asked for.
+pub struct Wanted {
+    /// The bytes, as a range of the file.
+    pub range: Range<u64>,
+    /// The request is for a page that was touched in a map, as far as can be told.
+    pub is_mapped: bool,
 }
 
 /// The reads of one handle for which the kernel asks page by page.
@@ -90,18 +95,36 @@ impl PageReads {
         }
     }
 
-    /// Returns whether no request was for more than a page, as those for the pages of a map are.
-    pub(super) fn is_mapped(&self) -> bool {
-        !self.is_read.load(Ordering::Relaxed)
-    }
-
     /// Returns the bytes to read for a request of the kernel, which come in pages of `page` bytes: those that are asked
     /// for, and others that the program will probably touch.
-    pub(super) fn wanted(&self, content: &dyn Content, page: u64, asked: Range<u64>) -> Range<u64> {
+    pub(super) fn wanted(&self, content: &dyn Content, page: u64, asked: Range<u64>) -> Wanted {
         let size = asked.end.saturating_sub(asked.start);
+        if let Some(extent) = content.extent(asked.start) {
+            // Programs announce (`MADV_WILLNEED`) more than a page of what they map.
+            let is_mapped = size == page;
+            let range = match is_mapped {
+                true => window(content, page, &asked, &extent),
+                false => asked,
+            };
+            return Wanted { range, is_mapped };
+        }
         if size > page {
             self.is_read.store(true, Ordering::Relaxed);
         }
+        Wanted {
+            range: self.in_rows(content, page, asked, size),
+            is_mapped: !self.is_read.load(Ordering::Relaxed),
+        }
+    }
+
+    /// Returns the same for an array, `size` bytes of which are asked for.
+    fn in_rows(
+        &self,
+        content: &dyn Content,
+        page: u64,
+        asked: Range<u64>,
+        size: u64,
+    ) -> Range<u64> {
         let (end, len) = {
             let last = self.last();
             (last.end, last.len)
@@ -149,6 +172,20 @@ impl PageReads {
     }
 }
 
+/// Returns the pages of the window of an extent that the page `asked` lies in. Windows do not depend on what was asked for
+/// before: programs go through an extent with several threads, and backwards.
+fn window(content: &dyn Content, page: u64, asked: &Range<u64>, extent: &Range<u64>) -> Range<u64> {
+    let size = match content.is_costly() {
+        true => WINDOW,
+        false => LARGEST_STORED,
+    };
+    let first = extent.start / page * page;
+    let before = asked.start.saturating_sub(first) / size * size;
+    let start = first.saturating_add(before);
+    let end = start.saturating_add(size).min(extent.end);
+    start..end.next_multiple_of(page).max(asked.end)
+}
+
 /// Returns the first byte and the length of the rows of an array's outermost axis in memory.
 fn rows(content: &dyn Content) -> Option<(u64, u64)> {
     let header = content::npy_header(content).ok()?.ok()?;
@@ -163,7 +200,7 @@ fn rows(content: &dyn Content) -> Option<(u64, u64)> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use npyfs_io::content::InMemory;
+    use npyfs_io::content::{Concat, InMemory};
 
     const PAGE: u64 = 4096;
 
@@ -186,7 +223,7 @@ mod tests {
     #[test]
     fn a_touched_page_brings_its_row() {
         let rows = array(100, 12288);
-        let wanted = |number| PageReads::new().wanted(&rows, PAGE, page(number));
+        let wanted = |number| PageReads::new().wanted(&rows, PAGE, page(number)).range;
         // Row 10 is bytes 128..12416 of pages 30 to 33.
         assert_eq!(wanted(30), 30 * PAGE..34 * PAGE);
         assert_eq!(wanted(31), 30 * PAGE..34 * PAGE);
@@ -194,10 +231,10 @@ mod tests {
         assert_eq!(wanted(0), 0..4 * PAGE);
         // Of short rows a page has several.
         let wanted = PageReads::new().wanted(&array(1000, 1200), PAGE, page(30));
-        assert_eq!(wanted, page(30));
+        assert_eq!((wanted.range, wanted.is_mapped), (page(30), true));
         // Nothing is read beyond the end of the file but the rest of its page.
         let wanted = PageReads::new().wanted(&rows, PAGE, page(299));
-        assert_eq!(wanted, 297 * PAGE..301 * PAGE);
+        assert_eq!(wanted.range, 297 * PAGE..301 * PAGE);
     }
 
     #[test]
@@ -206,18 +243,39 @@ mod tests {
         let reads = PageReads::new();
         let (mut at, mut lens) = (30, Vec::new());
         for _ in 0..10 {
-            let wanted = reads.wanted(&rows, PAGE, page(at));
+            let wanted = reads.wanted(&rows, PAGE, page(at)).range;
             lens.push((wanted.end - wanted.start) / PAGE);
             at = wanted.end / PAGE;
         }
         assert_eq!(lens, [4, 32, 256, 256, 256, 256, 256, 256, 256, 256]);
-        let wanted = reads.wanted(&rows, PAGE, page(9000));
+        let wanted = reads.wanted(&rows, PAGE, page(9000)).range;
         assert_eq!(wanted, 9000 * PAGE..9004 * PAGE);
         // By short reads, too; of others nothing is given but what they ask for.
-        let wanted = |from, to| reads.wanted(&rows, PAGE, from * PAGE..to * PAGE);
+        let wanted = |from, to| reads.wanted(&rows, PAGE, from * PAGE..to * PAGE).range;
         assert_eq!(wanted(9004, 9006), 9004 * PAGE..9036 * PAGE);
         assert_eq!(wanted(100, 102), 100 * PAGE..102 * PAGE);
         assert_eq!(wanted(102, 134), 102 * PAGE..134 * PAGE);
+    }
+
+    #[test]
+    fn a_touched_page_of_a_table_brings_its_window() {
+        let part = |len: u64| Arc::new(InMemory(vec![0; len as usize])) as Arc<dyn Content>;
+        // A message, a column of 300 KiB that ends in a page of its own, and another column.
+        let table = Concat::of_extents([part(PAGE), part(300 << 10), part(PAGE), part(1 << 20)]);
+        let reads = PageReads::new();
+        let wanted = |from, to| {
+            let wanted = reads.wanted(&table, PAGE, from * PAGE..to * PAGE);
+            let range = wanted.range;
+            (range.start / PAGE, range.end / PAGE, wanted.is_mapped)
+        };
+        assert_eq!(wanted(0, 1), (0, 1, true));
+        assert_eq!(wanted(1, 2), (1, 33, true));
+        assert_eq!(wanted(40, 41), (33, 65, true));
+        assert_eq!(wanted(75, 76), (65, 76, true));
+        assert_eq!(wanted(77, 78), (77, 109, true));
+        // What is announced is given as it was asked for, and says nothing of the pages that are touched then.
+        assert_eq!(wanted(33, 65), (33, 65, false));
+        assert_eq!(wanted(33, 34), (33, 65, true));
     }
 
     #[test]
@@ -234,8 +292,11 @@ mod tests {
         assert!(!open(1, &[(0, 32 << 10)]));
         assert!(open(1, &[(40 << 20, 4096)]));
         assert!(!open(1, &[(0, 32 << 10)]));
+        // Whatever other threads do in between.
         assert!(!open(2, &[]));
+        assert!(!open(3, &[(0, 32 << 10)]));
         assert!(open(2, &[(0, 8 << 20)]));
+        assert!(open(3, &[]));
         assert!(!open(2, &[]));
     }
 }

@@ -13,6 +13,7 @@ use super::reopened::ReopenedFiles;
 use super::samples::SampledFiles;
 use super::{Fs, OpenError, Writer};
 use npyfs_base::error::{Error, ErrorKind, Result};
+use npyfs_base::heap;
 use npyfs_base::options::{self, FsOptions};
 use npyfs_core::checkout::history::checkouts::Checkouts;
 use npyfs_core::checkout::layer::lock::LayerLock;
@@ -297,6 +298,8 @@ impl Fs {
             started: SystemTime::now(),
             checkout: status,
         });
+        // What was read to open a large store or checkout takes more than what is kept of it.
+        heap::return_free_memory();
         Ok(Self {
             store: store.to_owned(),
             samples: SampledFiles::new(&context.tuning, context.prefetch.under_way()),

@@ -96,8 +96,8 @@ impl Storing<'_> {
         &self.range
     }
 
-    /// Returns whether no page in the range is known to be read for another request. `is_mapped`: the handle was never
-    /// read by more than a page at once.
+    /// Returns whether no page in the range is known to be read for another request. `is_mapped`: the request is for a page
+    /// that was touched in a map.
     pub(super) fn is_free(&self, is_mapped: bool) -> bool {
         let reading = self.link.reading();
         let meets = |(number, ino, range): &(u64, u64, Range<u64>)| {

@@ -188,6 +188,16 @@ impl Layer {
         self.pending.lock().now().clone()
     }
 
+    /// Returns how many objects the layer stores or restores, and how many it deletes.
+    pub fn count(&self) -> (usize, usize) {
+        let pending = self.pending.lock();
+        let now = pending.now();
+        let deleted = now.values().filter(|stored| stored.is_none()).count();
+        let restored = pending.recorded().restored.keys();
+        let restored = restored.filter(|key| !now.contains_key(*key)).count();
+        (now.len() - deleted + restored, deleted)
+    }
+
     /// Returns whether an object is stored in the layer.
     pub fn has(&self, path: &str) -> bool {
         let pending = self.pending.lock();
@@ -288,7 +298,8 @@ impl Layer {
         if new.begins.is_none() {
             new.mark_root(NewAttribute::int(object::TIME, nanoseconds(time)));
         }
-        let file = self.write(number, &new).map_err(|e| e.about(path))?;
+        let about = |e: Error| e.about(attribute::shown(path));
+        let file = self.write(number, &new).map_err(about)?;
         let stored = StoredObject {
             file: number,
             time: nanoseconds(time),
@@ -381,13 +392,18 @@ impl Layer {
 impl StoredObject {
     /// Returns the name of the object's file in its layer.
     pub fn name(&self) -> String {
-        file_name(self.file, FINISHED)
+        finished(self.file)
     }
 
     /// Returns the approximate bytes of its file that belong to this object; `file` is the size of the file.
     pub fn bytes_of(&self, file: u64) -> u64 {
         self.size.filter(|_| self.packed).unwrap_or(file)
     }
+}
+
+/// Returns the name of a finished file.
+pub(in crate::checkout) fn finished(number: u64) -> String {
+    file_name(number, FINISHED)
 }
 
 fn file_name(number: u64, ending: &str) -> String {

@@ -321,14 +321,14 @@ impl View {
     ) -> LayerObject {
         LayerObject {
             dir: dir.clone(),
-            file: stored.name(),
+            file: stored.file,
             files: self.files.clone(),
             inside: self.inside(key),
             store: stored.begins.as_ref().and_then(|_| self.shown(key).pop()),
             origin: origin(layer, stored.time),
             at,
             seen: at,
-            against: stored.against.clone().map(Arc::from),
+            against: stored.against.clone(),
             size: stored.size,
             unwritten: stored.unwritten.clone(),
         }
@@ -346,7 +346,7 @@ impl View {
         if let Some(KeyState::Object(object)) = objects.by_key.get_mut(key.as_bytes()) {
             let layer = object.origin.layer.clone();
             *object = Arc::new(LayerObject {
-                origin: Arc::new(Origin { time, layer }),
+                origin: Origin { time, layer },
                 ..LayerObject::clone(object)
             });
             objects.generation += 1;
@@ -373,11 +373,12 @@ impl View {
         below.any(|(_, said)| said.object().is_some())
     }
 
-    /// Returns the names that lead to an object inside its layer file: those relative to its store.
-    fn inside(&self, key: &str) -> Vec<Vec<u8>> {
+    /// Returns the path that leads to an object inside its layer file: the names relative to its store.
+    fn inside(&self, key: &str) -> Box<[u8]> {
         let names = self.shown(key);
         let depth = self.store_depth(&names).unwrap_or(0);
-        names.get(depth..).unwrap_or_default().to_vec()
+        let inside = names.get(depth..).unwrap_or_default();
+        inside.join(&b'/').into()
     }
 
     /// Returns the key of a path without suffix; EILSEQ if it is not UTF-8.
@@ -480,11 +481,11 @@ impl Objects {
 }
 
 /// Returns the origin of a layer's change at a time.
-fn origin(layer: &LayerFiles, nanoseconds: i64) -> Arc<Origin> {
-    Arc::new(Origin {
+fn origin(layer: &LayerFiles, nanoseconds: i64) -> Origin {
+    Origin {
         time: time(nanoseconds),
-        layer: layer.checkout().into(),
-    })
+        layer: layer.checkout.clone(),
+    }
 }
 
 /// Splits a key into that of its directory and the last name.

@@ -232,18 +232,27 @@ impl LayerTarget {
         })
     }
 
+    /// Returns the group of an object, as its format sees it, from its path and the names above it.
+    fn group(
+        &self,
+        key: &ObjectKey,
+        above: &PathNames,
+        dir: Option<Arc<dyn Directory>>,
+    ) -> Group<'_> {
+        Group {
+            target: self,
+            dir,
+            store: above[..above.len().saturating_sub(key.group().len())].to_vec(),
+        }
+    }
+
     /// Plans how an object's parts are stored.
     fn plan(&self, object: &str, parts: &[Part]) -> Result<Planned> {
         let (key, above) = self.place(object)?;
         let dir = self.directory(&above)?;
         let format = self.format_for(dir.as_deref(), &above, key.name())?;
         let is_begun = format.name() != self.format(dir.as_deref())?.name();
-        let store = above[..above.len().saturating_sub(key.group().len())].to_vec();
-        let base = Group {
-            target: self,
-            dir,
-            store,
-        };
+        let base = self.group(&key, &above, dir);
         Ok(match format::plan(&**format, &base, &key, parts)? {
             Plan::Incomplete(missing) => Planned::Incomplete(missing),
             Plan::Complete(mut new) => {
@@ -255,7 +264,7 @@ impl LayerTarget {
                 new.scope = scope(&**format, object, &key);
                 let file = parts.first().map(|part| &part.content);
                 let against = self.view.against(object, file, objects.has_axes())?;
-                new.against = Some(Box::new(against));
+                new.against = Some(against.shared());
                 let single = parts.iter().all(|part| part.place.member.is_empty());
                 let is_directory = !single || objects.has_composites();
                 Planned::Complete { new, is_directory }
@@ -392,12 +401,7 @@ impl Target for LayerTarget {
         self.check_unused(&key, &above)?;
         let dir = self.directory(&above)?;
         let format = self.format(dir.as_deref())?;
-        let store = above[..above.len().saturating_sub(key.group().len())].to_vec();
-        let base = Group {
-            target: self,
-            dir,
-            store,
-        };
+        let base = self.group(&key, &above, dir);
         format.writable()?.deletion(&base, &key, &place.member)
     }
 
@@ -440,8 +444,11 @@ impl Target for LayerTarget {
         }
         let object = self.view.key(path)?;
         let (key, above) = self.place(&object)?;
-        let format = self.format(self.directory(&above)?.as_deref())?;
-        let new = format::group(format.writable()?, &key);
+        let dir = self.directory(&above)?;
+        let format = self.format(dir.as_deref())?;
+        let writing = format.writable()?;
+        writing.check_directory(&self.group(&key, &above, dir), &key)?;
+        let new = format::group(writing, &key);
         self.put(&object, &new, time, true)?;
         Ok(Made::Stored)
     }
@@ -537,14 +544,11 @@ impl Target for LayerTarget {
 
     fn status(&self) -> Json {
         let layer = self.layer();
-        let entries = layer.entries();
-        let deleted = entries.values().filter(|stored| stored.is_none()).count();
-        let restored = layer.recorded().restored.into_keys();
-        let restored = restored.filter(|key| !entries.contains_key(key)).count();
+        let (objects, deleted) = layer.count();
         json!({
             "name": self.name,
             "dir": layer.dir().path().to_string_lossy(),
-            "objects": entries.len() - deleted + restored,
+            "objects": objects,
             "deleted": deleted,
             "not_shown": self.view.misfits().len(),
             "lost": layer.lost().map(|e| e.message),

@@ -29,8 +29,9 @@ pub struct AccessPattern {
 struct State {
     /// The span of the bytes read, if any.
     span: Option<ReadSpan>,
-    /// The last block that was read.
+    /// The last block that was read, and how many of its bytes were.
     last: Option<u64>,
+    of_last: u64,
     /// The end of the blocks that were requested ahead.
     asked: u64,
     /// Sequential steps since the last jump.
@@ -91,6 +92,16 @@ pub struct ReadStep {
     pub patience: u32,
     /// How many blocks out of order requests may be.
     pub slack: u64,
+    /// Bytes of a block, if no block is returned to for the next row.
+    pub bytes: Option<u64>,
+}
+
+impl State {
+    /// Returns whether a reader has read little of its last block and goes on behind the next: it takes samples.
+    fn leaves_out(&self, last: u64, step: &ReadStep) -> bool {
+        let most = step.bytes.map_or(0, |bytes| bytes / 2);
+        step.block - last > 1 && (1..most).contains(&self.of_last)
+    }
 }
 
 impl AccessPattern {
@@ -143,8 +154,11 @@ impl AccessPattern {
         let block = step.block;
         match state.last {
             Some(last) if block <= last && last - block <= step.slack => 0..0,
-            Some(last) if block > last && block - last <= step.slack => {
+            Some(last)
+                if block > last && block - last <= step.slack && !state.leaves_out(last, &step) =>
+            {
                 state.last = Some(block);
+                state.of_last = 0;
                 state.steps = state.steps.saturating_add(1);
                 if !state.from_start && state.steps < step.patience {
                     return 0..0;
@@ -158,12 +172,21 @@ impl AccessPattern {
             }
             _ => {
                 state.last = Some(block);
+                state.of_last = 0;
                 state.asked = block + 1;
                 state.steps = 0;
                 state.doubled = 0;
                 state.from_start = block == 0;
                 0..0
             }
+        }
+    }
+
+    /// Records that `read` bytes of a block were read. Counts those of the last block only.
+    pub fn took(&self, block: u64, read: u64) {
+        let mut state = self.state();
+        if state.last == Some(block) {
+            state.of_last = state.of_last.saturating_add(read);
         }
     }
 
@@ -244,6 +267,7 @@ mod tests {
             end,
             patience: 3,
             slack,
+            bytes: Some(100),
         })
     }
 
@@ -298,6 +322,26 @@ mod tests {
         // A larger distance is a jump.
         assert!(reads(&s, 60, 100, 20).is_empty());
         assert!(!s.is_settled());
+    }
+
+    #[test]
+    fn a_reader_that_leaves_out_blocks_takes_samples() {
+        let taken = |bytes| {
+            let s = AccessPattern::default();
+            reads(&s, 0, 100, 8);
+            s.took(0, bytes);
+            let ahead = reads(&s, 4, 100, 8);
+            s.took(4, bytes);
+            (ahead, reads(&s, 8, 100, 8))
+        };
+        assert_eq!(taken(10), (0..0, 0..0));
+        assert_eq!(taken(60), (5..9, 9..13));
+        assert_eq!(taken(100), (5..9, 9..13));
+        // The next block may begin anywhere in the last.
+        let s = AccessPattern::default();
+        reads(&s, 0, 100, 8);
+        s.took(0, 10);
+        assert_eq!(reads(&s, 1, 100, 8), 2..6);
     }
 
     #[test]

@@ -480,13 +480,16 @@ impl BlockReader {
     /// random samples from an array that is larger than the cache.
     fn note_read(&self, offset: u64, len: usize) {
         let cache = &self.context.cache;
+        let grid = self.source.grid();
+        let chunk_row = grid.chunk_row();
+        if chunk_row.blocks == 1 {
+            self.pattern.took(grid.chunk_row_at(offset).0, len as u64);
+        }
         let background = is_background();
         let small = self.len <= cache.limit() / SHARE;
         if !background && self.source.keeps(small) {
             return;
         }
-        let grid = self.source.grid();
-        let chunk_row = grid.chunk_row();
         let end = offset + len as u64;
         let mut at = offset;
         while at < end {

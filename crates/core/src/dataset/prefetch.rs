@@ -99,6 +99,7 @@ impl Prefetcher {
             end: blocks.count,
             patience: self.patience(blocks),
             slack: self.slack(blocks),
+            bytes: (blocks.row == 1).then_some(blocks.bytes),
         })
     }
 

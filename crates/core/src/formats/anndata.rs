@@ -46,6 +46,10 @@ impl GroupKind for Groups {
         NAME
     }
 
+    fn attribute(&self) -> Option<&'static str> {
+        Some(marks::TYPE)
+    }
+
     fn view(
         &self,
         group: &GroupDirectory,

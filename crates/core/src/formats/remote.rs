@@ -114,10 +114,10 @@ impl Object {
         }
     }
 
-    /// Reports that the server is unreachable, or reachable again.
+    /// Reports that the server is unreachable, for another reason, or reachable again.
     fn tell(&self, lost: Option<String>) {
         let mut told = self.lost.lock().unwrap_or_else(|e| e.into_inner());
-        if told.is_some() != lost.is_some() {
+        if *told != lost {
             let own = format!("{}: ", self.address);
             let now = lost.as_deref().unwrap_or("the server answers again");
             let now = now.trim_start_matches(&own);

@@ -1,9 +1,10 @@
 //! The surroundings that an object was written against: the axes that it lies along, and what it took the place of.
 
 use std::collections::BTreeMap;
+use std::sync::{Arc, LazyLock};
 
 use blake2b_simd::Params;
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize};
 
 use super::extent::Extent;
 use npyfs_io::hex::push_hex;
@@ -72,6 +73,24 @@ impl AxisEntries {
     /// Returns how many there are, as it is written.
     pub fn count(&self) -> &str {
         self.0.split(':').next().unwrap_or_default()
+    }
+}
+
+impl Against {
+    /// Returns it for many objects: most have nothing around them.
+    pub fn shared(self) -> Arc<Self> {
+        static NOTHING: LazyLock<Arc<Against>> = LazyLock::new(Arc::default);
+        match self == **NOTHING {
+            true => NOTHING.clone(),
+            false => Arc::new(self),
+        }
+    }
+
+    /// Reads it for many objects.
+    pub fn read_shared<'de, D: Deserializer<'de>>(
+        from: D,
+    ) -> std::result::Result<Option<Arc<Self>>, D::Error> {
+        Ok(Option::<Self>::deserialize(from)?.map(Self::shared))
     }
 }
 

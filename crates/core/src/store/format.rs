@@ -209,6 +209,12 @@ pub trait Rules {
         Ok(Vec::new())
     }
 
+    /// Returns true if a change of the objects that are inspected concerns objects beside their directory: the directory above
+    /// is inspected, too.
+    fn reaches_up(&self, _dir: &dyn Directory, _inspection: &Inspection<'_>) -> Result<bool> {
+        Ok(false)
+    }
+
     /// Checks a store with means of its own, such as digests, each object once; `None`: all there is to check is whether
     /// its files can be read.
     fn verify(&self, _dir: &dyn Directory, _report: &dyn VerifyReport) -> Option<Result<Verified>> {
@@ -346,6 +352,11 @@ pub trait Writing {
 
     /// Refuses a group that a new store of this format cannot have.
     fn check_group(&self, _path: &ObjectKey) -> Result<()> {
+        Ok(())
+    }
+
+    /// Refuses a directory that a program makes, with which the programs of this format could not open the store.
+    fn check_directory(&self, _base: &dyn Base, _key: &ObjectKey) -> Result<()> {
         Ok(())
     }
 

@@ -38,7 +38,7 @@ pub struct NewFile {
     /// Its size in the mount, if it is shown as one `.npy` file and that is known.
     pub size: Option<u64>,
     /// The state of the store that it is written against.
-    pub against: Option<Box<Against>>,
+    pub against: Option<Arc<Against>>,
     /// The name of the format of which it is an empty store.
     pub begins: Option<&'static str>,
     /// The objects that it may share a file with; `None`: it has a file of its own.

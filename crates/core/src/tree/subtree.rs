@@ -35,7 +35,7 @@ impl Subtree {
         let found = find_names(whole, path.as_os_str().as_bytes());
         let (names, node) = found.map_err(|not| match not {
             PathError::Missing => {
-                let hint = suggestion::for_path(whole, path).unwrap_or_default();
+                let hint = suggestion::for_path(whole, path, path).unwrap_or_default();
                 let why = format!("no such path in the store{hint}");
                 about(Error::new(ErrorKind::NotFound, why))
             }

@@ -12,14 +12,19 @@ use npyfs_base::printable;
 /// The most names that are compared: a directory may have millions.
 const COMPARED: usize = 100_000;
 
-/// Returns the text to append to an error about a path: `; did you mean a.npy?`.
-pub fn for_path(root: &Arc<dyn Directory>, path: &Path) -> Option<String> {
+/// Returns the text to append to an error about a path, which people are told as `shown`: `; did you mean a.npy?`.
+pub fn for_path(root: &Arc<dyn Directory>, path: &Path, shown: &Path) -> Option<String> {
     let mut below = path;
+    let mut told = match shown.ends_with(path) {
+        true => shown,
+        false => path,
+    };
     loop {
         let name = below.file_name()?;
         let above = below.parent()?;
+        told = told.parent()?;
         if let Ok(Node::Directory(dir)) = find(root, None, above.as_os_str().as_bytes(), true) {
-            return in_directory(&*dir, name.as_bytes(), above);
+            return in_directory(&*dir, name.as_bytes(), told);
         }
         below = above;
     }
@@ -48,13 +53,15 @@ fn in_directory(dir: &dyn Directory, name: &[u8], above: &Path) -> Option<String
             .take(COMPARED)
             .map(|(name, _)| name.into_owned())
     };
+    // The name with a suffix, or a directory's without one.
     let with_suffix = |known: &Vec<u8>| {
         let suffix = known.strip_prefix(bare);
-        suffix.is_some_and(|rest| SUFFIXES.contains(&rest))
+        suffix.is_some_and(|rest| rest.is_empty() || SUFFIXES.contains(&rest))
     };
     let meant = names()
         .find(with_suffix)
-        .or_else(|| nearest(name, names()))?;
+        .or_else(|| nearest(name, names()))
+        .or_else(|| nearest(bare, names()))?;
     let shown = printable::name(&meant);
     Some(match above.as_os_str().is_empty() {
         true => format!("; did you mean {shown}?"),

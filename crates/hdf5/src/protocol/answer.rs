@@ -183,7 +183,7 @@ pub struct SequenceArray {
 }
 
 /// A dataset as a listing has it.
-#[derive(Clone, Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Dataset {
     /// The address.
     pub addr: u64,

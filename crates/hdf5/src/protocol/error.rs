@@ -45,8 +45,19 @@ impl From<H5Error> for Error {
             | H5Error::Machine(..)
             | H5Error::NotFetched(..) => ErrorKind::Damaged,
         };
-        Self::new(kind, error.to_string())
+        let message = match (&kind, &error) {
+            (ErrorKind::Os(errno), H5Error::Damaged(why)) => without_internals(why, *errno),
+            _ => error.to_string(),
+        };
+        Self::new(kind, message)
     }
+}
+
+/// Returns a message of libhdf5's about an error of the system without times, descriptors and addresses of memory.
+fn without_internals(why: &str, errno: i32) -> String {
+    let what = why.split(", errno = ").next().unwrap_or(why);
+    let what = what.split(": time = ").next().unwrap_or(what);
+    format!("{what}: {}", std::io::Error::from_raw_os_error(errno))
 }
 
 /// Returns the errno that libhdf5 met, which it tells in words only.
@@ -98,6 +109,10 @@ mod tests {
                     '/proc/self/fd/5', file descriptor = 5, errno = 28, error message = 'No space left on device', buf";
         let errno = |why: &str| Error::from(H5Error::Damaged(why.into())).errno();
         assert_eq!(errno(full), libc::ENOSPC);
+        assert_eq!(
+            Error::from(H5Error::Damaged(full.into())).message,
+            "unable to flush file: file write failed: No space left on device (os error 28)"
+        );
         let full =
             "unable to extend file properly, errno = 28, error message = 'No space left on device'";
         assert_eq!(errno(full), libc::ENOSPC);

@@ -122,7 +122,7 @@ fn one_that_is_not_held_is_checked_each_time() {
     let (_top, dir) = place();
     let (own, _) = dir.make("own").unwrap();
     own.create("file").unwrap();
-    let unheld = dir.below_unheld("own").unwrap();
+    let unheld = dir.below_later("own");
     assert!(unheld.read("file").is_ok() && unheld.is_in_place());
     std::fs::rename(own.path(), dir.path().join("moved")).unwrap();
     symlink(dir.path().join("moved"), own.path()).unwrap();

@@ -180,6 +180,11 @@ pub(super) fn objects_of(
     Ok(bucket::open(address, settings)?.objects())
 }
 
+/// Returns a failure of a bucket in one line, for people, without secrets.
+pub(super) fn in_words(error: &object_store::Error) -> String {
+    without_secrets(&bucket::in_words(error))
+}
+
 /// Returns a failure of a bucket and its causes in one line, without secrets.
 pub(super) fn reasons(error: &object_store::Error) -> String {
     without_secrets(&bucket::reasons(error))

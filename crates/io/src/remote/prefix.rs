@@ -16,7 +16,7 @@ use object_store::{
 };
 
 use super::address::Address;
-use super::origin::{objects_of, reasons};
+use super::origin::{in_words, objects_of, reasons};
 use super::runtime::wait;
 use crate::pause::Pause;
 use npyfs_base::error::{Error, ErrorKind, Result};
@@ -141,7 +141,7 @@ impl Prefix {
     }
 
     fn failed<T>(&self, error: &StoreError, name: &str) -> Asked<T> {
-        let about = |kind| Error::new(kind, reasons(error)).about(self.address(name));
+        let about = |kind| Error::new(kind, in_words(error)).about(self.address(name));
         match error {
             StoreError::PermissionDenied { .. } | StoreError::Unauthenticated { .. } => {
                 Asked::Refused(about(ErrorKind::Denied))

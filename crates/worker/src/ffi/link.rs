@@ -1,6 +1,6 @@
 //! Links as they are stored; none is followed.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::ops::Range;
 
 use super::*;
@@ -15,8 +15,20 @@ pub(crate) enum RawLink {
     Damaged(String),
 }
 
+/// Bytes of names beyond those that were asked for.
+const NAMES_AHEAD: usize = 4 << 20;
+
+/// The number of links of a group from which on more metadata is kept while they are listed.
+const MANY_LINKS: usize = 20_000;
+
+/// Bytes of metadata that are kept for each link while many are listed, and at most. The links of a large group lie in a heap, in
+/// the order in which they were made, and libhdf5 walks them in the order of hashes: where the heap does not fit, it reads and
+/// checks a block of up to 64 KiB for each link.
+const BYTES_OF_LINK: usize = 24;
+const LINKS_CACHE: usize = 16 << 20;
+
 /// The links of a group; of a damaged one those that can be read, and the error.
-type Links = (Vec<(Vec<u8>, RawLink)>, Option<Failure>);
+pub(crate) type Links = (Vec<(Vec<u8>, RawLink)>, Option<Failure>);
 
 /// Returns the links of a group in order of name.
 pub(crate) fn links(group: &Id) -> Links {
@@ -28,23 +40,35 @@ pub(crate) fn some_links(group: &Id, part: Range<usize>) -> (Links, usize) {
     links_by(group, H5_index_t::H5_INDEX_NAME, part)
 }
 
-/// Returns the first `most` links of a group in order of name whose names lie behind `after`, and the number of all links.
-/// Only these are held: libhdf5 hands out links in the order in which they are stored, without a table of all.
-pub(crate) fn links_after(group: &Id, after: &[u8], most: usize) -> (Links, usize) {
+/// The links of a group that come next in order of name.
+pub(crate) struct NextLinks {
+    pub links: VecDeque<(Vec<u8>, RawLink)>,
+    /// No others come behind them.
+    pub are_last: bool,
+    /// The number of all links of the group.
+    pub total: usize,
+    pub damage: Option<Failure>,
+}
+
+/// Returns the first links of a group in order of name whose names lie behind `after`: at least `least`, if there are so many,
+/// and at most `most`. Only these are held: libhdf5 hands out links in the order in which they are stored, without a table of
+/// all.
+pub(crate) fn links_after(group: &Id, after: &[u8], least: usize, most: usize) -> NextLinks {
     let mut first: BTreeMap<Vec<u8>, (h5l::H5L_type_t, u64)> = BTreeMap::new();
-    let mut total = 0;
+    let (mut total, mut bytes) = (0, 0);
+    // The first name that was dropped.
+    let mut end: Option<Vec<u8>> = None;
     let see = |name: &[u8], kind, value| {
         total += 1;
-        let is_first = || {
-            first.len() < most
-                || first
-                    .last_key_value()
-                    .is_some_and(|(last, _)| name < last.as_slice())
-        };
-        if name > after && is_first() {
-            first.insert(name.to_vec(), (kind, value));
-            if first.len() > most {
-                first.pop_last();
+        if name <= after || end.as_deref().is_some_and(|end| name >= end) {
+            return;
+        }
+        bytes += name.len();
+        first.insert(name.to_vec(), (kind, value));
+        while first.len() > least && (first.len() > most || bytes > NAMES_AHEAD) {
+            if let Some((last, _)) = first.pop_last() {
+                bytes -= last.len();
+                end = Some(last);
             }
         }
     };
@@ -57,7 +81,12 @@ pub(crate) fn links_after(group: &Id, after: &[u8], most: usize) -> (Links, usiz
     .err();
     let links = first.into_iter();
     let links = links.map(|(name, (kind, value))| with_value(group, name, kind, value));
-    ((links.collect(), damage), total)
+    NextLinks {
+        links: links.collect(),
+        are_last: end.is_none(),
+        total,
+        damage,
+    }
 }
 
 /// Returns the links of a group in the order in which they were made, if it knows that, or in order of name.
@@ -92,6 +121,68 @@ fn links_by(group: &Id, index: H5_index_t, part: Range<usize>) -> (Links, usize)
     ((links.collect(), damage), total)
 }
 
+/// Returns the number of links of a group, as its header claims it.
+pub(crate) fn link_count(group: &Id) -> Result<usize> {
+    let mut info = std::mem::MaybeUninit::<hdf5_sys::h5g::H5G_info_t>::zeroed();
+    // SAFETY: the group is open; zero is a valid bit pattern of every field.
+    let links = unsafe {
+        done(
+            hdf5_sys::h5g::H5Gget_info(group.0, info.as_mut_ptr()),
+            "H5Gget_info",
+        )?;
+        info.assume_init().nlinks
+    };
+    Ok(usize::try_from(links).unwrap_or(usize::MAX))
+}
+
+/// A larger cache of the metadata of a group's file, as long as this lives.
+struct LinksCache {
+    file: Id,
+    before: hdf5_sys::h5ac::H5AC_cache_config_t,
+}
+
+impl LinksCache {
+    /// Enlarges the cache for a group of many links. `None` if there are few, or if the cache is that large anyway.
+    fn of(group: &Id) -> Option<Self> {
+        let links = link_count(group)
+            .ok()
+            .filter(|&links| links >= MANY_LINKS)?;
+        let mut before = std::mem::MaybeUninit::<hdf5_sys::h5ac::H5AC_cache_config_t>::zeroed();
+        // SAFETY: the identifiers are open; zero is a valid bit pattern of every field, and the version of the configuration
+        // is set before libhdf5 looks at it.
+        let (file, before) = unsafe {
+            let file = id(h5i::H5Iget_file_id(group.0), "H5Iget_file_id").ok()?;
+            (*before.as_mut_ptr()).version = hdf5_sys::h5ac::H5AC__CURR_CACHE_CONFIG_VERSION;
+            if h5f::H5Fget_mdc_config(file.0, before.as_mut_ptr()) < 0 {
+                return None;
+            }
+            (file, before.assume_init())
+        };
+        let bytes = links.saturating_mul(BYTES_OF_LINK).min(LINKS_CACHE);
+        let cache = Self { file, before };
+        (before.max_size < bytes && cache.set(bytes)).then_some(cache)
+    }
+
+    /// Returns whether the cache has this size now.
+    fn set(&self, bytes: usize) -> bool {
+        let config = hdf5_sys::h5ac::H5AC_cache_config_t {
+            set_initial_size: 1,
+            initial_size: bytes,
+            min_size: bytes,
+            max_size: bytes,
+            ..self.before
+        };
+        // SAFETY: the file is open, and the configuration is one that libhdf5 gave, with another size.
+        unsafe { h5f::H5Fset_mdc_config(self.file.0, &raw const config) >= 0 }
+    }
+}
+
+impl Drop for LinksCache {
+    fn drop(&mut self) {
+        self.set(self.before.max_size);
+    }
+}
+
 /// Shows all links of a group: name, kind, and the address of a hard link or the size of the value of another one.
 fn each_link<F: FnMut(&[u8], h5l::H5L_type_t, u64)>(
     group: &Id,
@@ -120,6 +211,7 @@ fn each_link<F: FnMut(&[u8], h5l::H5L_type_t, u64)>(
         0
     }
     let mut at: hsize_t = 0;
+    let _cache = LinksCache::of(group);
     // SAFETY: callback and data match; both outlive the call.
     let status = unsafe {
         h5l::H5Literate2(

@@ -167,7 +167,7 @@ mod tests {
         std::fs::remove_file(top.join("a.h5")).unwrap();
         remember("b.h5", &[4]);
         assert_eq!(published_files(&layer).unwrap(), HashSet::from([4]));
-        let all: Vec<PublicationRecord> = record_log::read(&dir, NAME, FORM).unwrap();
+        let all: Vec<PublicationRecord> = record_log::read(&dir, NAME, FORM).unwrap().unwrap();
         assert_eq!(all.len(), 1);
     }
 }

@@ -400,8 +400,9 @@ impl Checkouts {
         }
         let names = there.iter().filter_map(|name| name_of(name));
         let names: BTreeSet<&str> = names.collect();
+        let taken = taken(&commits);
         for name in names {
-            let layer = layer_below(&dir, &dir_of(name, &commits));
+            let layer = layer_below(&dir, &first_free(name, &taken));
             match layer.and_then(|layer| summary(name, layer)) {
                 Ok(summary) if summary.is_bare_continuation() => {}
                 Ok(summary) => all.push(summary),
@@ -596,7 +597,16 @@ pub(in crate::checkout) fn layer_below(dir: &Dir, layer: &str) -> Result<Dir> {
 
 /// Returns the name of the layer of a checkout: the first of that name that is not committed.
 pub(in crate::checkout) fn dir_of(name: &str, commits: &[LayerCommit]) -> String {
-    let taken: HashSet<&str> = commits.iter().map(|c| c.layer.as_str()).collect();
+    first_free(name, &taken(commits))
+}
+
+/// Returns the names of the layers that are committed.
+fn taken(commits: &[LayerCommit]) -> HashSet<&str> {
+    commits.iter().map(|c| c.layer.as_str()).collect()
+}
+
+/// Returns the first name of a layer of the checkout `name` that is not taken.
+fn first_free(name: &str, taken: &HashSet<&str>) -> String {
     let mut names =
         std::iter::once(name.to_owned()).chain((2_u64..).map(|n| format!("{name}~{n}")));
     let free = names.find(|name| !taken.contains(name.as_str()));

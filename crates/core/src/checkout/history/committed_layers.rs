@@ -85,23 +85,18 @@ pub(in crate::checkout) fn committed(
         let changes = IndexChanges::parse(&part.text).map_err(about)?;
         return Ok((layer, changes));
     }
-    let layer = match held {
-        true => dir.below(&commit.layer),
-        false => dir.below_unheld(&commit.layer),
-    };
-    let layer = layer.map_err(|e| match e.kind {
+    let layer = dir.below(&commit.layer).map_err(|e| match e.kind {
         ErrorKind::NotFound => Error::damaged(e.message),
         _ => e,
     })?;
-    if let Err(e) = layer.metadata(index::NAME) {
-        let message = "the index of a committed checkout is gone";
-        return Err(match e.kind {
-            ErrorKind::NotFound => Error::damaged(message).about(layer.path().display()),
-            _ => e,
-        });
+    let Some(changes) = IndexChanges::find(&layer)? else {
+        let why = "the index of a committed checkout is gone";
+        return Err(Error::damaged(why).about(layer.path().display()));
+    };
+    match held {
+        true => Ok((layer, changes)),
+        false => Ok((dir.below_later(&commit.layer), changes)),
     }
-    let changes = IndexChanges::read(&layer)?;
-    Ok((layer, changes))
 }
 
 /// Returns the entry from the layers below that restores a key; `None` if they have no such object.

@@ -188,6 +188,8 @@ pub struct Pack {
     pub new: NewFile,
     /// The bytes that they take in memory.
     pub bytes: u64,
+    /// The bytes of disk space that were reserved for them.
+    pub reserved: u64,
     /// The time when the first was written, in nanoseconds since 1970.
     pub time: i64,
     store: String,
@@ -203,6 +205,7 @@ impl Pack {
             number,
             new: NewFile::default(),
             bytes: 0,
+            reserved: 0,
             time,
             store: first.scope.store.clone(),
             groups: HashMap::new(),
@@ -254,6 +257,7 @@ impl Pack {
         let elements = Arc::new(Elements(small.object.clone()));
         self.new.add(small.dataset.clone(), elements);
         self.bytes = self.bytes.saturating_add(room(small.object.len()));
+        self.reserved = self.reserved.saturating_add(small.bytes());
         true
     }
 }

@@ -60,7 +60,10 @@ impl PublicationRecord {
 /// Returns the publications in a directory of checkouts whose files exist. Of two with the same path, the later one
 /// counts.
 pub fn standing(dir: &Dir) -> Result<Vec<PublicationRecord>> {
-    Ok(only_standing(dir, record_log::read(dir, NAME, FORM)?))
+    Ok(only_standing(
+        dir,
+        record_log::read(dir, NAME, FORM)?.unwrap_or_default(),
+    ))
 }
 
 pub(in crate::checkout) fn only_standing(

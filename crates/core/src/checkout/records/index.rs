@@ -42,8 +42,12 @@ pub struct StoredObject {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub size: Option<u64>,
     /// The state of the store that it was written against; `None` if an old version wrote it.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub against: Option<Box<Against>>,
+    #[serde(
+        default,
+        deserialize_with = "Against::read_shared",
+        skip_serializing_if = "Option::is_none"
+    )]
+    pub against: Option<Arc<Against>>,
     /// If the file is an empty store, to which all objects below its key belong: the name of the store's format. `None`
     /// for an object of a store.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -233,7 +237,9 @@ pub struct IndexChanges {
     pub stores: BTreeMap<String, StoreIdentity>,
     /// The number of entries in each file.
     users: BTreeMap<u64, usize>,
-    /// The number of commits below when each object was first changed.
+    /// The number of commits that were below the first change.
+    usual: Option<u64>,
+    /// The number of commits that were below the first change of an object, where it is not `usual`.
     seen: BTreeMap<String, u64>,
     /// The number of commits below the next change.
     commits: u64,
@@ -244,8 +250,13 @@ pub struct IndexChanges {
 impl IndexChanges {
     /// Reads the index of the layer in `dir`.
     pub fn read(dir: &Dir) -> Result<Self> {
-        let lines: Vec<IndexLine> = record_log::read(dir, NAME, FORM)?;
-        Ok(Self::of(lines))
+        Ok(Self::find(dir)?.unwrap_or_default())
+    }
+
+    /// Reads the index of a layer; `None` if there is none.
+    pub fn find(dir: &Dir) -> Result<Option<Self>> {
+        let lines: Option<Vec<IndexLine>> = record_log::read(dir, NAME, FORM)?;
+        Ok(lines.map(Self::of))
     }
 
     /// Parses the whole text of an index.
@@ -258,6 +269,8 @@ impl IndexChanges {
         for line in lines {
             changes.take(line);
         }
+        // Nodes that were filled one entry after the other are half empty.
+        changes.entries = changes.entries.into_iter().collect();
         changes
     }
 
@@ -269,8 +282,7 @@ impl IndexChanges {
         };
         match line {
             IndexLine::Change(record) => {
-                let commits = self.commits;
-                self.seen.entry(record.path.clone()).or_insert(commits);
+                self.see(&record.path);
                 let file =
                     |stored: &Option<StoredObject>| stored.as_ref().map(|stored| stored.file);
                 let (path, new) = (record.path.clone(), file(&record.stored));
@@ -283,8 +295,7 @@ impl IndexChanges {
                 }
             }
             IndexLine::Restored(Restoration { path, restored, .. }) => {
-                let commits = self.commits;
-                self.seen.entry(path.clone()).or_insert(commits);
+                self.see(&path);
                 let old = self.entries.remove(&path).flatten();
                 self.count(None, old.map(|old| old.file));
                 let members = files(self.incomplete.remove(&path));
@@ -302,7 +313,9 @@ impl IndexChanges {
             IndexLine::Begun(begun) => {
                 let first = self.begun.as_ref().map(|begun| begun.commits);
                 let is_needed = |commits: u64| {
-                    first == Some(commits) || self.seen.values().any(|&seen| seen == commits)
+                    first == Some(commits)
+                        || self.usual == Some(commits)
+                        || self.seen.values().any(|&seen| seen == commits)
                 };
                 // Nothing was written on those commits.
                 if !is_needed(self.commits) {
@@ -421,7 +434,21 @@ impl IndexChanges {
     /// Returns how many committed layers were below when the object at `path` was first changed here. Changes by later
     /// commits were not seen by the writer.
     pub fn seen(&self, path: &str) -> u64 {
-        self.seen.get(path).copied().unwrap_or(self.commits)
+        let seen = self.seen.get(path).copied();
+        let usual = || self.usual.filter(|_| self.has(path));
+        seen.or_else(usual).unwrap_or(self.commits)
+    }
+
+    fn has(&self, path: &str) -> bool {
+        self.entries.contains_key(path) || self.restored.contains_key(path)
+    }
+
+    /// Notes the number of commits below an object that is about to be changed.
+    fn see(&mut self, path: &str) {
+        let usual = *self.usual.get_or_insert(self.commits);
+        if usual != self.commits && !self.has(path) {
+            self.seen.insert(path.to_owned(), self.commits);
+        }
     }
 }
 

@@ -1,6 +1,8 @@
 //! The files of a layer for readers.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, btree_map};
+use std::ops::{Deref, DerefMut};
+use std::sync::Arc;
 
 use super::entry::{LayerEntry, forget_old_attributes};
 use super::fit::StoreIdentity;
@@ -8,15 +10,51 @@ use super::index::{IndexChanges, StoredObject};
 use super::names::checkout_of;
 use npyfs_io::dir::Dir;
 
+/// The changed objects of a layer, by their keys. Copies share memory until one of them changes: judging a commit lays all
+/// committed layers several times.
+#[derive(Clone, Debug, Default)]
+pub struct LayerEntries(Arc<BTreeMap<String, LayerEntry>>);
+
+impl Deref for LayerEntries {
+    type Target = BTreeMap<String, LayerEntry>;
+
+    fn deref(&self) -> &Self::Target {
+        &self.0
+    }
+}
+
+impl DerefMut for LayerEntries {
+    fn deref_mut(&mut self) -> &mut Self::Target {
+        Arc::make_mut(&mut self.0)
+    }
+}
+
+impl FromIterator<(String, LayerEntry)> for LayerEntries {
+    fn from_iter<T: IntoIterator<Item = (String, LayerEntry)>>(entries: T) -> Self {
+        Self(Arc::new(entries.into_iter().collect()))
+    }
+}
+
+impl<'a> IntoIterator for &'a LayerEntries {
+    type Item = (&'a String, &'a LayerEntry);
+    type IntoIter = btree_map::Iter<'a, String, LayerEntry>;
+
+    fn into_iter(self) -> Self::IntoIter {
+        self.0.iter()
+    }
+}
+
 /// The files of a layer and the objects in them.
 #[derive(Clone, Debug)]
 pub struct LayerFiles {
     /// The layer's directory.
     pub dir: Dir,
+    /// The name of its checkout.
+    pub checkout: Arc<str>,
     /// Every changed object, by its key.
-    pub entries: BTreeMap<String, LayerEntry>,
+    pub entries: LayerEntries,
     /// The identities of the stores that objects were written over, by key.
-    pub stores: BTreeMap<String, StoreIdentity>,
+    pub stores: Arc<BTreeMap<String, StoreIdentity>>,
     /// The id of its commit.
     pub commit: Option<String>,
 }
@@ -25,7 +63,7 @@ impl LayerFiles {
     /// Returns the layer in `dir` with the objects that its index stores and deletes, without those that it restores.
     pub(in crate::checkout) fn of(dir: &Dir, changes: IndexChanges) -> Self {
         Self {
-            stores: changes.stores,
+            stores: Arc::new(changes.stores),
             ..Self::bare(dir, changes.entries)
         }
     }
@@ -33,18 +71,15 @@ impl LayerFiles {
     /// Returns a layer of which only the objects are known; `None` for a deleted one.
     pub fn bare(dir: &Dir, entries: BTreeMap<String, Option<StoredObject>>) -> Self {
         let entries = entries.into_iter();
-        let mut entries = entries.map(|(key, stored)| (key, stored.into())).collect();
+        let entries = entries.map(|(key, stored)| (key, stored.into()));
+        let mut entries: LayerEntries = entries.collect();
         forget_old_attributes(&mut entries, "");
         Self {
             dir: dir.clone(),
+            checkout: checkout_of(&dir.name()).into(),
             entries,
-            stores: BTreeMap::new(),
+            stores: Arc::default(),
             commit: None,
         }
-    }
-
-    /// Returns the name of its checkout.
-    pub fn checkout(&self) -> String {
-        checkout_of(&self.dir.name()).to_owned()
     }
 }

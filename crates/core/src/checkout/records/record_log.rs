@@ -67,18 +67,18 @@ pub struct RecordLog<T> {
     _records: PhantomData<fn(&T)>,
 }
 
-/// Returns the records of the file `name`, in order; none if the file does not exist.
-pub fn read<T: LogRecord>(dir: &Dir, name: &str, form: Form) -> Result<Vec<T>> {
+/// Returns the records of the file `name`, in order; `None` if the file does not exist.
+pub fn read<T: LogRecord>(dir: &Dir, name: &str, form: Form) -> Result<Option<Vec<T>>> {
     let about = |e: Error| e.about(dir.path().join(name).display());
     let mut file = match dir.read(name) {
         Ok(file) => file,
-        Err(e) if e.kind == ErrorKind::NotFound => return Ok(Vec::new()),
+        Err(e) if e.kind == ErrorKind::NotFound => return Ok(None),
         Err(e) => return Err(e),
     };
     let bytes = content(&mut file).map_err(about)?;
     match form.is_begun(&bytes).map_err(about)? {
-        false => Ok(Vec::new()),
-        true => Ok(parse_all(&bytes, form).map_err(about)?.0),
+        false => Ok(Some(Vec::new())),
+        true => Ok(Some(parse_all(&bytes, form).map_err(about)?.0)),
     }
 }
 
@@ -218,11 +218,13 @@ impl<T: LogRecord> RecordLog<T> {
 }
 
 fn content(file: &mut File) -> Result<Vec<u8>> {
-    if file.metadata()?.len() > LONGEST {
+    let len = file.metadata()?.len();
+    if len > LONGEST {
         let message = format!("longer than {LONGEST} bytes");
         return Err(Error::new(ErrorKind::TooLarge, message));
     }
-    let mut bytes = Vec::new();
+    // One more than the length: the read that finds the end needs room, too.
+    let mut bytes = Vec::with_capacity(usize::try_from(len).unwrap_or(0) + 1);
     file.take(LONGEST).read_to_end(&mut bytes)?;
     Ok(bytes)
 }

@@ -164,7 +164,7 @@ impl CommitJudge<'_> {
                 message: self.wish.message.clone(),
                 without,
                 axes: axes(&ours),
-                base: ours.stores,
+                base: BTreeMap::clone(&ours.stores),
                 ..LayerCommit::default()
             },
             dropped: dropped.into_iter().collect(),

@@ -4,11 +4,10 @@
 //! Two changes conflict if they concern the same object, if one is a group that contains the other (an object hides
 //! everything below its key), or if one is an axis of the other's object.
 
-use std::collections::BTreeMap;
-
 use serde::{Deserialize, Serialize};
 
 use crate::checkout::records::entry::LayerEntry;
+use crate::checkout::records::layer_files::LayerEntries;
 
 /// An object of the layer that conflicts with one of a committed layer.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -22,8 +21,6 @@ pub struct Conflict {
     /// Whether the object was deleted: in the layer, and in the committed one.
     pub deleted: (bool, bool),
 }
-
-type LayerEntries = BTreeMap<String, LayerEntry>;
 
 /// Returns the conflicts of a layer's objects with those of the committed layer number `commit`.
 pub fn conflicts(ours: &LayerEntries, theirs: &LayerEntries, commit: usize) -> Vec<Conflict> {

@@ -292,7 +292,7 @@ impl<'a> Then<'a> {
         let state = self.states.shown_at(key);
         let layer = match state.entry(key, self.layers, time)? {
             LayerEntry::Again(again) => {
-                for (store, identity) in &self.layers[again.layer].stores {
+                for (store, identity) in self.layers[again.layer].stores.iter() {
                     let known = changes.stores.entry(store.clone());
                     known.or_insert_with(|| identity.clone());
                 }

@@ -110,7 +110,7 @@ pub fn revert(
             time: plan.time(),
             reverts: plan.commit.id.clone(),
             axes: axes(new),
-            base: new.stores.clone(),
+            base: BTreeMap::clone(&new.stores),
             content,
             ..LayerCommit::default()
         })?;
@@ -178,8 +178,8 @@ fn revert_of(
         for (key, state) in own.chain(hidden) {
             let entry = state.entry(&key, below, time)?;
             if let LayerEntry::Again(again) = &entry {
-                for (store, identity) in &below[again.layer].stores {
-                    let known = new.stores.entry(store.clone());
+                for (store, identity) in below[again.layer].stores.iter() {
+                    let known = Arc::make_mut(&mut new.stores).entry(store.clone());
                     known.or_insert_with(|| identity.clone());
                 }
             }

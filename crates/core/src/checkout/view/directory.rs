@@ -32,7 +32,7 @@ pub(super) struct ViewDirectory {
     /// because an object is below it.
     below: Option<Arc<dyn Directory>>,
     /// The change that `below` comes from, if it is of a layer.
-    origin: Option<Arc<Origin>>,
+    origin: Option<Origin>,
     generation: u64,
     /// The number of changes at which this listing becomes outdated, for a caller that caches it.
     changes: Option<u64>,
@@ -55,7 +55,7 @@ impl ViewDirectory {
     }
 
     /// Returns the node as it is shown at a key; `origin` is the change that it comes from.
-    fn shown(&self, key: Vec<u8>, node: Node, origin: Option<&Arc<Origin>>) -> Node {
+    fn shown(&self, key: Vec<u8>, node: Node, origin: Option<&Origin>) -> Node {
         match node {
             Node::Directory(below) => self.directory(key, Some(below), origin),
             Node::File(inner) if origin.is_some() || self.view.changes_attributes(&key) => {
@@ -74,7 +74,7 @@ impl ViewDirectory {
         &self,
         key: Vec<u8>,
         below: Option<Arc<dyn Directory>>,
-        origin: Option<&Arc<Origin>>,
+        origin: Option<&Origin>,
     ) -> Node {
         Node::Directory(Arc::new(Self {
             view: self.view.clone(),

@@ -18,13 +18,14 @@ use super::key_state::KeyState;
 use super::{LayerObject, Objects, View, origin};
 use crate::checkout::records::attribute;
 use crate::checkout::records::entry::LayerEntry;
-use crate::checkout::records::fit::{KeySpelling, Misfit};
+use crate::checkout::records::fit::{KeySpelling, Misfit, StoreIdentity};
 use crate::checkout::records::layer_files::LayerFiles;
 use crate::store::against::AxisEntries;
 use crate::store::extent::Extent;
 use crate::tree::name::{self, NameError, unescape};
 use crate::tree::{Directory, Node, VirtualFile};
 use npyfs_base::error::Result;
+use npyfs_base::heap;
 use npyfs_io::file::time;
 
 /// The layers of a view, lowest first, and cached information about the store.
@@ -218,7 +219,12 @@ impl View {
         objects.generation = before + 1;
         let mut now = self.objects_mut();
         objects.changes = now.changes;
+        // Nodes that were filled one key after the other are half empty.
+        objects.by_key = objects.by_key.into_iter().collect();
+        let names = objects.by_key.len();
         *now = objects;
+        drop(now);
+        heap::return_free_memory_of(names);
     }
 
     /// Returns the object of a layer's entry; without an object, the state that the layer gives the key.
@@ -250,22 +256,28 @@ impl View {
     /// Returns, for each layer, the stores that differ from those that it was written over.
     fn check_stores(&self, pile: &mut Pile, misfits: &mut Vec<Misfit>) -> Vec<Stores> {
         let mut all = Vec::new();
+        let keys = pile.layers.iter().flat_map(|layer| layer.entries.keys());
+        let hidden: HashSet<&String> = keys.collect();
+        // Most layers were written over the same store.
+        let mut last: HashMap<&String, (&StoreIdentity, bool)> = HashMap::new();
         for (at, layer) in pile.layers.iter().enumerate() {
             let mut stores = Stores::default();
-            for (store, identity) in &layer.stores {
-                let Some(dir) = self.store(store) else {
-                    continue;
+            for (store, identity) in layer.stores.iter() {
+                let known = last.get(store).filter(|(other, _)| *other == identity);
+                let is_still = match known {
+                    Some((_, is_still)) => *is_still,
+                    None => {
+                        let Some(dir) = self.store(store) else {
+                            continue;
+                        };
+                        let time = dir.ownership().mtime;
+                        pile.known.stores.insert(store.clone(), (dir.clone(), time));
+                        let is_hidden = |path: &str| hidden.contains(&below(store, path));
+                        identity.is_still(&dir, self, &is_hidden)
+                    }
                 };
-                let time = dir.ownership().mtime;
-                pile.known.stores.insert(store.clone(), (dir.clone(), time));
-                let key = |path: &str| below(store, path);
-                let is_hidden = |path: &str| {
-                    let layers = pile.layers.iter();
-                    layers
-                        .into_iter()
-                        .any(|layer| layer.entries.contains_key(&key(path)))
-                };
-                if identity.is_still(&dir, self, &is_hidden) {
+                last.insert(store, (identity, is_still));
+                if is_still {
                     continue;
                 }
                 stores.others.push(below(store, ""));
@@ -480,7 +492,7 @@ fn is_below(key: &str, later: &[LayerFiles], stores: &[Stores]) -> bool {
 
 fn misfit(layer: &LayerFiles, at: usize, key: &str, why: String) -> Misfit {
     Misfit {
-        checkout: layer.checkout(),
+        checkout: layer.checkout.to_string(),
         layer: at,
         key: key.to_owned(),
         is_deletion: layer.entries.get(key).is_some_and(LayerEntry::is_deletion),

@@ -17,7 +17,7 @@ pub(super) enum KeyState {
     /// The object or attribute is deleted.
     Deleted,
     /// The object below the layers is visible again.
-    Uncovered(Arc<Origin>),
+    Uncovered(Origin),
 }
 
 impl KeyState {
@@ -30,7 +30,7 @@ impl KeyState {
     }
 
     /// Returns the origin of the restoration, if the object below the layers is visible again.
-    pub(super) fn uncovered(&self) -> Option<&Arc<Origin>> {
+    pub(super) fn uncovered(&self) -> Option<&Origin> {
         match self {
             Self::Uncovered(origin) => Some(origin),
             Self::Object(_) | Self::Attribute(_) | Self::Deleted => None,

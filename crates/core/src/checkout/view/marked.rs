@@ -19,7 +19,7 @@ pub(super) struct ChangedFile {
     pub(super) view: Arc<View>,
     pub(super) key: Vec<u8>,
     /// The change that the file comes from, if its time is that of a change.
-    pub(super) origin: Option<Arc<Origin>>,
+    pub(super) origin: Option<Origin>,
     pub(super) inner: Arc<dyn VirtualFile>,
 }
 
@@ -44,6 +44,10 @@ impl VirtualFile for ChangedFile {
 
     fn is_current(&self) -> bool {
         self.inner.is_current()
+    }
+
+    fn is_remade(&self) -> bool {
+        self.inner.is_remade()
     }
 
     fn info(&self) -> Result<Json> {

@@ -12,6 +12,7 @@ use xxhash_rust::xxh3::xxh3_64;
 
 use super::key_state::Origin;
 use super::stem;
+use crate::checkout::layer::finished;
 use crate::checkout::records::index;
 use crate::checkout::records::unwritten::Unwritten;
 use crate::dataset::context::Context;
@@ -66,18 +67,18 @@ impl OpenFiles {
 /// An object in a file of a layer.
 #[derive(Clone)]
 pub struct LayerObject {
-    /// The directory of the layer, and the name of the file in it.
+    /// The directory of the layer.
     pub dir: Dir,
-    /// The name of its file in the layer.
-    pub file: String,
+    /// The number of its file in the layer.
+    pub file: u64,
     /// The files of layers that are open.
     pub files: Arc<OpenFiles>,
     /// The name by which its file is shown as a store, if the whole file is one.
     pub store: Option<Vec<u8>>,
-    /// The path of names that leads to it in that file.
-    pub inside: Vec<Vec<u8>>,
+    /// The path that leads to it in that file; empty if the whole file is a store.
+    pub inside: Box<[u8]>,
     /// The time when it was written and the checkout that wrote it; for a restored object, those of its restoration.
-    pub origin: Arc<Origin>,
+    pub origin: Origin,
     /// The index of its layer, from 0, lowest first.
     pub at: usize,
     /// The number of lower layers that its writer saw; used for axes.
@@ -94,19 +95,34 @@ pub struct LayerObject {
 type InDirectory<'a> = (Arc<dyn Directory>, &'a [u8]);
 
 impl LayerObject {
+    /// Returns the name of its file.
+    fn file(&self) -> String {
+        finished(self.file)
+    }
+
     fn path(&self) -> PathBuf {
-        self.dir.path().join(&self.file)
+        self.dir.path().join(self.file())
+    }
+
+    /// Returns the last name of its path in the file.
+    fn last(&self) -> Option<&[u8]> {
+        self.inside
+            .rsplit(|&b| b == b'/')
+            .next()
+            .filter(|last| !last.is_empty())
     }
 
     /// Returns the directory of the file that contains the object, and its name there.
     fn place(&self) -> Result<Option<InDirectory<'_>>> {
-        let Some((last, above)) = self.inside.split_last() else {
+        let Some(last) = self.last() else {
             return Ok(None);
         };
+        let above = &self.inside[..self.inside.len() - last.len()];
+        let above = above.split(|&b| b == b'/').filter(|name| !name.is_empty());
         if let Some(object) = self.unwritten.get() {
             object.write()?;
         }
-        let opened = self.files.root(&self.dir, &self.file).current();
+        let opened = self.files.root(&self.dir, &self.file()).current();
         let mut dir: Arc<dyn Directory> = opened.map_err(|e| match e.kind {
             // Another version has replaced it since it was looked up.
             ErrorKind::NotFound => Error::new(ErrorKind::Stale, e.message),
@@ -135,7 +151,7 @@ impl LayerObject {
 
     /// Returns an attribute of its file.
     pub fn attribute(&self, name: &[u8]) -> Result<Option<Attribute>> {
-        let root = self.files.root(&self.dir, &self.file).current()?;
+        let root = self.files.root(&self.dir, &self.file()).current()?;
         let found = root.attributes()?.into_iter();
         Ok(found.into_iter().find(|attribute| attribute.name == name))
     }
@@ -153,7 +169,7 @@ impl LayerObject {
         if let Some(name) = &self.store {
             return Ok(vec![(name.clone(), self.root())]);
         }
-        if let (Some(size), Some(last)) = (self.size, self.inside.last()) {
+        if let (Some(size), Some(last)) = (self.size, self.last()) {
             let name = [last, &b".npy"[..]].concat();
             let file = self.unopened(&name, size);
             return Ok(vec![(name, file)]);
@@ -176,7 +192,7 @@ impl LayerObject {
         if let Some(own) = &self.store {
             return Ok((own == name).then(|| self.root()));
         }
-        if let (Some(size), Some(last)) = (self.size, self.inside.last()) {
+        if let (Some(size), Some(last)) = (self.size, self.last()) {
             let own = name.strip_suffix(b".npy") == Some(last);
             return Ok(own.then(|| self.unopened(name, size)));
         }
@@ -188,7 +204,7 @@ impl LayerObject {
 
     /// Returns its file as a store.
     fn root(&self) -> Node {
-        Node::Directory(self.files.root(&self.dir, &self.file))
+        Node::Directory(self.files.root(&self.dir, &self.file()))
     }
 
     /// Returns a file whose size is known.
@@ -229,12 +245,12 @@ impl VirtualFile for UnopenedFile {
     fn ownership(&self) -> Ownership {
         // All files of a layer have the same ownership.
         let file = match self.object.unwritten.get() {
-            Some(_) => index::NAME,
-            None => &self.object.file,
+            Some(_) => index::NAME.to_owned(),
+            None => self.object.file(),
         };
         self.object
             .dir
-            .look(file)
+            .look(&file)
             .or_else(|_| self.object.dir.look(index::NAME))
             .or_else(|e| {
                 self.object
@@ -261,13 +277,16 @@ impl VirtualFile for UnopenedFile {
     fn version(&self) -> u64 {
         // A file of a layer never changes, and its name is not reused while the layer is open.
         let path = self.object.path();
-        let inside = self.object.inside.join(&b'/');
-        xxh3_64(&[path.as_os_str().as_bytes(), b"/", &inside].concat())
+        xxh3_64(&[path.as_os_str().as_bytes(), b"/", &self.object.inside].concat())
     }
 
     fn is_current(&self) -> bool {
-        let is_written = || self.object.dir.size(&self.object.file).is_ok();
+        let is_written = || self.object.dir.size(&self.object.file()).is_ok();
         self.object.unwritten.get().is_some() || is_written()
+    }
+
+    fn is_remade(&self) -> bool {
+        true
     }
 
     fn info(&self) -> Result<Json> {

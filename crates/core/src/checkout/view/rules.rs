@@ -27,7 +27,8 @@ pub fn broken<'a>(
         groups.entry(group).or_default().insert(name);
     }
     let mut broken = Vec::new();
-    for (group, names) in groups {
+    // The groups above come later.
+    while let Some((group, names)) = groups.pop_last() {
         let Some((dir, format)) = directory(view, group)? else {
             continue;
         };
@@ -37,13 +38,19 @@ pub fn broken<'a>(
             changed: Some(&names.iter().map(own).collect()),
             depth: Depth::Outline,
         };
-        let found = format.rules().broken(&*dir, &inspection)?;
+        let rules = format.rules();
+        if !group.is_empty() && rules.reaches_up(&*dir, &inspection)? {
+            let (above, name) = group.rsplit_once('/').unwrap_or(("", group));
+            groups.entry(above).or_default().insert(name);
+        }
+        let found = rules.broken(&*dir, &inspection)?;
         let about = |line: String| match group {
             "" => line,
             group => format!("{group}/{line}"),
         };
-        broken.extend(found.into_iter().map(about));
+        broken.extend(found.into_iter().map(about).rev());
     }
+    broken.reverse();
     Ok(broken)
 }
 

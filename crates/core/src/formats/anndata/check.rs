@@ -3,24 +3,26 @@
 
 use std::sync::Arc;
 
+use xxhash_rust::xxh3::Xxh3;
+
 use super::marks::{INDEX, Marks};
 use crate::formats::sparse::members::{MEMBERS, check};
 use crate::store::base::invalid;
-use crate::store::encode::NpyArray;
 use crate::store::encode::integers::Integers;
+use crate::store::encode::{NpyArray, text};
 use crate::store::format::{Depth, Inspection};
 use crate::tree::name::visible_with;
 use crate::tree::{Directory, Node};
 use npyfs_base::error::{Error, Result};
+use npyfs_base::printable;
 use npyfs_hdf5::Attribute;
 
 /// Returns the violations among the direct members of a group, one line for each of the `concerned` objects.
 pub(super) fn broken(dir: &dyn Directory, inspection: &Inspection<'_>) -> Result<Vec<String>> {
     let attributes = dir.attributes()?;
     let marks = Marks(&attributes);
-    let is_table = marks.encoding().as_deref() == Some("dataframe");
     let mut rows = None;
-    if let Some(index) = marks.text(INDEX).filter(|_| is_table) {
+    if let Some(index) = marks.text(INDEX).filter(|_| is_table(marks)) {
         let shown = visible_with(index.as_bytes(), ".npy", inspection.sep);
         if let Some(Node::File(file)) = dir.lookup(&shown)?
             && let Ok(array) = file.open().and_then(|file| NpyArray::shown(&file))
@@ -29,6 +31,11 @@ pub(super) fn broken(dir: &dyn Directory, inspection: &Inspection<'_>) -> Result
         }
     }
     let mut broken = Vec::new();
+    if marks.encoding().as_deref() == Some("anndata") {
+        for slot in [("obs", "obsm"), ("var", "varm")] {
+            check_names(dir, slot, inspection, &mut broken)?;
+        }
+    }
     for (name, node) in inspection.objects(dir)? {
         if inspection.concerns(&name) {
             let checked = checked(&node, rows, inspection.depth);
@@ -36,6 +43,94 @@ pub(super) fn broken(dir: &dyn Directory, inspection: &Inspection<'_>) -> Result
         }
     }
     Ok(broken)
+}
+
+/// Returns whether an index is among what is inspected, or a table of which one is.
+pub(super) fn names_rows(dir: &dyn Directory, inspection: &Inspection<'_>) -> Result<bool> {
+    let attributes = dir.attributes()?;
+    let marks = Marks(&attributes);
+    if is_table(marks) {
+        let index = marks.text(INDEX);
+        return Ok(index.is_some_and(|index| inspection.concerns(&index)));
+    }
+    for (name, node) in inspection.objects(dir)? {
+        if let (Node::Directory(table), true) = (&node, inspection.concerns(&name))
+            && is_table(Marks(&table.attributes()?))
+        {
+            return Ok(true);
+        }
+    }
+    Ok(false)
+}
+
+fn is_table(marks: Marks<'_>) -> bool {
+    marks.encoding().as_deref() == Some("dataframe")
+}
+
+/// Returns the index of a table; `None` if it has none of text.
+fn index_of(table: &dyn Directory, sep: u8) -> Result<Option<NpyArray>> {
+    let attributes = table.attributes()?;
+    let marks = Marks(&attributes);
+    let Some(index) = marks.text(INDEX).filter(|_| is_table(marks)) else {
+        return Ok(None);
+    };
+    let shown = visible_with(index.as_bytes(), ".npy", sep);
+    let Some(Node::File(file)) = table.lookup(&shown)? else {
+        return Ok(None);
+    };
+    Ok(Some(NpyArray::shown(&file.open()?)?).filter(text::is_text))
+}
+
+/// Returns the hash of the texts of an array, in order.
+fn hash(texts: &NpyArray) -> Result<u128> {
+    let mut hash = Xxh3::new();
+    text::each(texts, |_, text| {
+        hash.update(&text.len().to_le_bytes());
+        hash.update(text);
+        Ok(())
+    })?;
+    Ok(hash.digest128())
+}
+
+/// Checks that the tables below a slot have the names of the axis that they lie along: anndata opens no others.
+fn check_names(
+    dir: &dyn Directory,
+    (axis, slot): (&str, &str),
+    inspection: &Inspection<'_>,
+    broken: &mut Vec<String>,
+) -> Result<()> {
+    if !inspection.concerns(axis) && !inspection.concerns(slot) {
+        return Ok(());
+    }
+    let below = |name: &str| match dir.lookup(name.as_bytes())? {
+        Some(Node::Directory(dir)) => Ok::<_, Error>(Some(dir)),
+        _ => Ok(None),
+    };
+    let (Some(axis_dir), Some(slot_dir)) = (below(axis)?, below(slot)?) else {
+        return Ok(());
+    };
+    let mut wanted = None;
+    for (name, node) in slot_dir.list()?.iter() {
+        let Node::Directory(table) = &*node else {
+            continue;
+        };
+        let Some(own) = index_of(&**table, inspection.sep)? else {
+            continue;
+        };
+        if wanted.is_none() {
+            let index = index_of(&*axis_dir, inspection.sep)?;
+            wanted = Some(index.as_ref().map(hash).transpose()?);
+        }
+        if let Some(Some(wanted)) = wanted
+            && hash(&own)? != wanted
+        {
+            let name = printable::name(&name);
+            broken.push(format!(
+                "{slot}/{name}: its index has other names than that of {axis}"
+            ));
+        }
+    }
+    Ok(())
 }
 
 fn checked(node: &Node, rows: Option<u64>, depth: Depth) -> Result<()> {

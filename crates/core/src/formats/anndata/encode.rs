@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
 
 use super::marks::{INDEX, Marks, ORDERED, SHAPE, TYPE, VERSION};
-use super::slot::{Place, Role, behind_modality, directory};
+use super::slot::{Place, Role, behind_modality, check_name, directory};
 use crate::formats::sparse::SparseOrder;
 use crate::formats::sparse::members::{self, Checked, SparseMembers};
 use crate::store::base::{Base, invalid, unsupported};
@@ -47,6 +47,7 @@ pub(super) fn mark_file(new: &mut NewFile) {
 }
 
 pub(super) fn plan(base: &dyn Base, key: &ObjectKey, parts: &[Part]) -> Result<Plan> {
+    check_name(base, key.path())?;
     let place = Place::of(base, key.path())?;
     let mut new = NewFile::default();
     mark_file(&mut new);

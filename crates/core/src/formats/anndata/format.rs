@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use super::marks::{COLUMNS, Marks};
-use super::slot::is_object;
+use super::slot::{check_name, is_object};
 use super::{Groups, check, demo, encode, table};
 use crate::dataset::opened::OpenStore;
 use crate::formats::demo::write_file;
@@ -95,6 +95,10 @@ impl Rules for AnnData {
         check::broken(dir, inspection)
     }
 
+    fn reaches_up(&self, dir: &dyn Directory, inspection: &Inspection<'_>) -> Result<bool> {
+        check::names_rows(dir, inspection)
+    }
+
     fn refuses_attribute(&self, name: &str) -> Option<String> {
         /// The attributes by which AnnData describes tables, columns and matrices.
         const OWN: [&str; 5] = ["_index", "column-order", "ordered", "shape", "categories"];
@@ -145,6 +149,10 @@ impl Writing for AnnData {
 
     fn mark_file(&self, new: &mut NewFile) {
         encode::mark_file(new);
+    }
+
+    fn check_directory(&self, base: &dyn Base, key: &ObjectKey) -> Result<()> {
+        check_name(base, key.path())
     }
 
     fn group_marks(&self) -> Vec<NewAttribute> {

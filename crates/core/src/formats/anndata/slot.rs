@@ -6,9 +6,17 @@ use super::format::NAME;
 use super::marks::{INDEX, Marks};
 use crate::store::base::{Base, invalid};
 use crate::tree::{Directory, Node};
-use npyfs_base::error::Result;
+use npyfs_base::error::{Error, Result};
 use npyfs_hdf5::Attribute;
 use npyfs_io::npy_file::header;
+
+/// The names that anndata and mudata read at the top of a file; they open none that has others.
+const AT_THE_TOP: [&str; 10] = [
+    "X", "layers", "obs", "obsm", "obsp", "raw", "uns", "var", "varm", "varp",
+];
+
+/// The names at the top of MuData besides.
+const OF_MUDATA: [&str; 3] = ["mod", "obsmap", "varmap"];
 
 /// The required lengths of an array's dimensions; `None` for any.
 pub(super) type Lengths = Vec<Option<u64>>;
@@ -143,6 +151,29 @@ impl Place {
             lengths.join(", ")
         )))
     }
+}
+
+/// Refuses an object that would keep anndata from opening the file. What is there already can be written over.
+pub(super) fn check_name(base: &dyn Base, path: &[String]) -> Result<()> {
+    let Some((top, rest)) = split(base, path)? else {
+        return Ok(());
+    };
+    let Some(name) = rest.first() else {
+        return Ok(());
+    };
+    let is_there = |name: &str, suffix: &str| {
+        let place = [top, &[name.to_owned()][..]].concat();
+        Ok::<_, Error>(base.in_store(&place, suffix)?.is_some())
+    };
+    let is_known = AT_THE_TOP.contains(&name.as_str())
+        || (OF_MUDATA.contains(&name.as_str()) && is_there("mod", "")?);
+    if is_known || is_there(name, "")? || is_there(name, ".npy")? {
+        return Ok(());
+    }
+    Err(invalid(format!(
+        "anndata opens no file that has {name:?} beside {}: an array of your own goes into uns",
+        AT_THE_TOP.join(", ")
+    )))
 }
 
 /// Splits off the path inside of AnnData; `None` if the path is outside.

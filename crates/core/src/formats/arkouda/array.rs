@@ -104,6 +104,8 @@ impl Origin {
 pub(super) struct ArrayNode {
     pub origin: Arc<Origin>,
     pub array: Arc<dyn ArraySource>,
+    /// Whether a table makes it anew each time it is looked up.
+    pub is_remade: bool,
 }
 
 impl ArrayNode {
@@ -185,6 +187,10 @@ impl VirtualFile for ArrayNode {
 
     fn attributes(&self) -> Result<Vec<Attribute>> {
         self.origin.attributes()
+    }
+
+    fn is_remade(&self) -> bool {
+        self.is_remade
     }
 }
 

@@ -1,22 +1,26 @@
 //! Groups of a set as directories: the root, nested groups, and objects that consist of several arrays.
 
+mod many;
 mod members;
 mod show;
 
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, OnceLock};
 
 use serde_json::{Value as Json, json};
 
+use self::many::NumberTable;
 use super::array::Origin;
 use super::kind::ArkoudaKind;
-use super::object::{Joined, elements};
+use super::object::{Joined, Object, elements};
 use super::recognition::METADATA;
 use super::set::LocaleSet;
 use super::strings::Strings;
+use crate::formats::plain::group::MANY_OF_A_KIND;
 use crate::tree::info;
 use crate::tree::name::visible_with;
 use crate::tree::{Directory, Listing, Node};
 use npyfs_base::error::Result;
+use npyfs_base::heap;
 use npyfs_hdf5::Attribute;
 use npyfs_io::file::Ownership;
 
@@ -26,6 +30,10 @@ pub struct ObjectDirectory {
     kind: ArkoudaKind,
     /// The strings, if it is `Strings`: shared with the file beside it, so that they are measured once.
     strings: Option<Arc<Strings>>,
+    /// The group with its members, until it is listed; of a group `origin` does not hold them.
+    scanned: Mutex<Option<Joined>>,
+    /// The number of its members in each part, once it is listed.
+    members: OnceLock<Vec<usize>>,
     listed: Mutex<Option<Arc<Listing>>>,
 }
 
@@ -35,6 +43,8 @@ struct ObjectListing {
     entries: Vec<(Vec<u8>, Node)>,
     left_out: Vec<(Vec<u8>, String)>,
     notes: Vec<String>,
+    /// The arrays of numbers of a large group, those that are in no `entries`.
+    table: Option<NumberTable>,
 }
 
 impl ObjectDirectory {
@@ -53,11 +63,16 @@ impl ObjectDirectory {
         Self {
             origin: Origin {
                 set: set.clone(),
-                joined,
+                joined: match kind {
+                    ArkoudaKind::Group => joined.unread(),
+                    _ => joined.clone(),
+                },
                 object_type: kind.name(),
             },
             kind,
             strings,
+            scanned: Mutex::new(Some(joined)),
+            members: OnceLock::new(),
             listed: Mutex::default(),
         }
     }
@@ -76,9 +91,23 @@ impl ObjectDirectory {
 
     fn build(&self) -> Result<Listing> {
         let set = &self.origin.set;
-        let group = set.entered(&self.origin.joined)?;
+        let scanned = self
+            .scanned
+            .lock()
+            .unwrap_or_else(|e| e.into_inner())
+            .take();
+        let group = set.entered(scanned.as_ref().unwrap_or(&self.origin.joined))?;
+        drop(scanned);
         let mut to = ObjectListing::default();
         let is_root = group.path.is_empty();
+        let members = |part: &Option<Arc<Object>>| part.as_ref().map_or(0, |o| o.members().len());
+        let counts = self
+            .members
+            .get_or_init(|| group.parts.iter().map(members).collect());
+        let count = counts.iter().copied().max().unwrap_or(0);
+        if self.kind == ArkoudaKind::Group && count >= MANY_OF_A_KIND {
+            to.table = Some(NumberTable::new(set, &group));
+        }
         match self.kind {
             ArkoudaKind::Strings => self.strings_members(&group, &mut to),
             ArkoudaKind::SegArray => self.segarray(&group, &mut to),
@@ -105,7 +134,11 @@ impl ObjectDirectory {
             journal.add(&format!("{}: {fault}", set.path.display()));
             to.notes.push(fault.clone());
         }
-        Ok(Listing::new(to.entries, to.left_out, to.notes).with_damage(fault))
+        drop(group);
+        let mut listing = Listing::new(to.entries, to.left_out, to.notes).with_damage(fault);
+        listing.many = to.table.map(|table| Arc::new(table.finish()) as _);
+        heap::return_free_memory_of(count);
+        Ok(listing)
     }
 }
 
@@ -139,7 +172,7 @@ impl Directory for ObjectDirectory {
             map.insert("path".into(), json!("/"));
             map.insert("type".into(), json!("file"));
         }
-        map.insert("entries".into(), json!(listing.entries.len()));
+        map.insert("entries".into(), json!(listing.len()));
         map.insert("left_out".into(), info::left_out(&listing.left_out));
         map.insert("notes".into(), json!(listing.notes));
         let members = |part: usize| {
@@ -148,7 +181,8 @@ impl Directory for ObjectDirectory {
                 return json!({});
             };
             if self.kind == ArkoudaKind::Group {
-                return json!({ "members": object.members().len() });
+                let counts = self.members.get();
+                return json!({ "members": counts.and_then(|counts| counts.get(part)) });
             }
             let datasets = object.members().iter().filter_map(|(name, member)| {
                 let count = elements(member.dataset()?);

@@ -29,7 +29,7 @@ pub fn is_mark(attribute: &[u8]) -> bool {
 }
 
 /// The attributes of an object that determine its kind.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Marks {
     /// The kind of object that it claims to be, or why the claim is invalid.
     pub object_type: Option<Result<i64, String>>,

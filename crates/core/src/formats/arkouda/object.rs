@@ -135,6 +135,27 @@ impl Joined {
         self.parts.iter().flatten()
     }
 
+    /// Returns a group as if its members had not been read.
+    pub fn unread(&self) -> Self {
+        let unread = |object: &Arc<Object>| match object.what {
+            What::Group { addr, links, .. } => Arc::new(Object {
+                marks: object.marks.clone(),
+                what: What::Group {
+                    addr,
+                    links,
+                    members: None,
+                },
+                stored_as: object.stored_as.clone(),
+            }),
+            _ => object.clone(),
+        };
+        let parts = self.parts.iter();
+        Self {
+            path: self.path.clone(),
+            parts: parts.map(|part| part.as_ref().map(unread)).collect(),
+        }
+    }
+
     /// Returns a member by name, in all parts that have it; `None` if none does.
     pub fn member(&self, name: &str) -> Option<Self> {
         let parts: Vec<_> = self

@@ -5,6 +5,7 @@
 //! another object is called NAME, the two datasets are separate, too. To Arkouda, bytes that are not booleans are
 //! always text.
 
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use super::object::{Object, What};
@@ -26,10 +27,11 @@ pub(super) fn stem(name: &[u8]) -> Option<&[u8]> {
 
 /// Returns members with each pair combined in one object. `name` is that of the group, if it may be such a pair itself.
 pub(super) fn folded(name: Option<&[u8]>, members: Members) -> Members {
-    let find = |name: &[u8]| {
-        let mut found = members.iter();
-        found.find_map(|(own, object)| (own == name).then_some(object))
-    };
+    let by_name: HashMap<&[u8], &Arc<Object>> = members
+        .iter()
+        .map(|(own, object)| (&**own, object))
+        .collect();
+    let find = |name: &[u8]| by_name.get(name).copied();
     if let (2, Some(name)) = (members.len(), name)
         && let Some(pair) = pair(name, &find)
     {
@@ -47,10 +49,12 @@ pub(super) fn folded(name: Option<&[u8]>, members: Members) -> Members {
     if pairs.is_empty() {
         return members;
     }
+    let parts_of = |stem: &Vec<u8>| [[stem, VALUES].concat(), [stem, SEGMENTS].concat()];
+    let folded: HashSet<Vec<u8>> = pairs.iter().flat_map(|(stem, _)| parts_of(stem)).collect();
     let mut left = members;
+    left.retain(|(name, _)| !folded.contains(name));
     for (stem, pair) in pairs {
-        let parts = [[&stem, VALUES].concat(), [&stem, SEGMENTS].concat()];
-        left.retain(|(name, _)| !parts.contains(name));
+        let parts = parts_of(&stem);
         let addr = pair.iter().find_map(|(_, object)| object.addr());
         let group = What::Group {
             addr: addr.unwrap_or_default(),

@@ -12,18 +12,15 @@ use super::kind::{Composite, GroupKind, GroupView, Kinds};
 use super::small::{BrokenFile, ValueFile};
 use crate::dataset::external;
 use crate::dataset::opened::OpenStore;
-use crate::tree::name::visible_with;
+use crate::tree::name::{self, visible_with};
 use crate::tree::{Directory, Learnt, Listing, Node, Scales, Seer, Symlink, VirtualFile, info};
 use npyfs_base::error::{Error, ErrorKind, Result};
 use npyfs_base::heap;
 use npyfs_hdf5::{Attribute, GroupMember, GroupMembers, GroupPath, Resolved, Value};
 use npyfs_io::file::Ownership;
 
-/// The number of members from which the memory that listing a group took is given back to the system.
-const TRIMMED: usize = 50_000;
-
 /// The number of members from which on the datasets of a group of some kind are a table.
-const MANY_OF_A_KIND: usize = 1000;
+pub const MANY_OF_A_KIND: usize = 1000;
 
 /// The number of members of a part of a large group that is shown part by part.
 const PART: usize = 20_000;
@@ -205,15 +202,16 @@ impl GroupDirectory {
     }
 
     fn listed(&self) -> Result<Arc<KnownListing>> {
-        let is_valid =
-            |known: &Arc<KnownListing>| known.others.iter().all(|other| other.file.is_current());
         let h5 = &self.store.context.h5;
-        self.listed.get(h5, is_valid, || self.build().map(Arc::new))
+        self.listed_of(|| Ok(h5.list(&self.store.file, self.addr, false)?))
     }
 
-    fn build(&self) -> Result<KnownListing> {
-        let h5 = &self.store.context.h5;
-        self.build_of(h5.list(&self.store.file, self.addr, false)?)
+    /// Returns the listing, made of what `ask` returns if it is not known.
+    fn listed_of(&self, ask: impl FnOnce() -> Result<GroupMembers>) -> Result<Arc<KnownListing>> {
+        let is_valid =
+            |known: &Arc<KnownListing>| known.others.iter().all(|other| other.file.is_current());
+        let build = || Ok(Arc::new(self.build(ask()?)?));
+        self.listed.get(&self.store.context.h5, is_valid, build)
     }
 
     /// Returns whether members of a large group are shown one by one, whatever the others are.
@@ -228,7 +226,41 @@ impl GroupDirectory {
         Ok(self.composite.is_none() && self.within.is_none() && !is_marked)
     }
 
-    fn build_of(&self, members: GroupMembers) -> Result<KnownListing> {
+    /// Returns whether an attribute marks the group as one of a kind.
+    fn is_encoded(&self) -> Result<bool> {
+        let attributes = self.attributes()?;
+        let mut marks = self.kinds.iter().filter_map(|kind| kind.attribute());
+        Ok(marks.any(|mark| attributes.iter().any(|one| one.name == mark.as_bytes())))
+    }
+
+    /// Returns the file of a dataset by its visible name, from a group that is not listed yet. A worker is asked once: it
+    /// tells all members of a small group, and that one of a large group. `None`: only the listing tells.
+    fn lookup_unlisted(&self, visible: &[u8]) -> Result<Option<Node>> {
+        let Some(stem) = visible.strip_suffix(b".npy") else {
+            return Ok(None);
+        };
+        let (h5, file) = (&self.store.context.h5, &self.store.file);
+        let own = name::own(stem, self.store.context.options.sep);
+        let mut found = h5.member_of_many(file, self.addr, &own, PART)?;
+        if found.members.len() == found.total {
+            let listing = self.listed_of(|| Ok(found))?.listing.clone();
+            return Ok(listing.find(visible));
+        }
+        // Of a damaged group there may be fewer members than it says.
+        let found = found.members.pop().filter(|(name, _)| *name == own);
+        let Some((own, member @ GroupMember::Dataset(_))) = found else {
+            return Ok(None);
+        };
+        if !self.is_bare()? || self.is_encoded()? {
+            return Ok(None);
+        }
+        let mut to = GroupListing::default();
+        self.add(&own, member, None, &mut to);
+        let shown = to.entries.into_iter().find(|(name, _)| name == visible);
+        Ok(shown.map(|(_, node)| node))
+    }
+
+    fn build(&self, members: GroupMembers) -> Result<KnownListing> {
         let mut to = GroupListing::default();
         let damage = damage(&members);
         to.notes.extend(damage.iter().cloned());
@@ -265,10 +297,7 @@ impl GroupDirectory {
             }
             self.add(&name, member, own.as_ref(), &mut to);
         }
-        if count >= TRIMMED {
-            // What the worker told lies between what is kept.
-            heap::return_free_memory();
-        }
+        heap::return_free_memory_of(count);
         if let Some(failure) = to.passing {
             return Err(failure);
         }
@@ -497,16 +526,25 @@ impl Directory for GroupDirectory {
         Ok(self.listed()?.listing.clone())
     }
 
+    fn lookup(&self, name: &[u8]) -> Result<Option<Node>> {
+        if !self.listed.is_known()
+            && let Ok(Some(node)) = self.lookup_unlisted(name)
+        {
+            return Ok(Some(node));
+        }
+        Ok(self.list()?.find(name))
+    }
+
     fn each(&self, see: &mut Seer<'_>) -> Result<Vec<String>> {
         let (h5, file) = (&self.store.context.h5, &self.store.file);
         let mut members = h5.members_after(file, self.addr, b"", PART)?;
         let total = members.total;
         if total <= PART || !self.is_bare()? {
-            let known = match total <= PART {
-                true => self.build_of(members),
-                false => self.build(),
+            let members = match total <= PART {
+                true => members,
+                false => h5.list(file, self.addr, false)?,
             };
-            let listing = known?.listing;
+            let listing = self.build(members)?.listing;
             listing.show(see);
             return Ok(listing.damage.clone());
         }

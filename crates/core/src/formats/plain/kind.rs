@@ -20,6 +20,11 @@ pub trait GroupKind: Send + Sync {
         None
     }
 
+    /// The attribute that marks a group as one of this kind; `None` if groups are recognized otherwise.
+    fn attribute(&self) -> Option<&'static str> {
+        None
+    }
+
     /// Returns whether a dataset is listed behind all others, since it can only be deleted after them.
     fn comes_last(&self, _name: &[u8]) -> bool {
         false

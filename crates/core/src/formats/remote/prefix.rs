@@ -14,6 +14,7 @@ use super::verdicts::{Verdicts, is_hidden};
 use super::{Listed, Object};
 use crate::dataset::context::Context;
 use crate::formats::is_called_as_a_store;
+use crate::store::CHECKOUTS_SUFFIX;
 use crate::store::format::{FileSet, Registry, StoreRoot};
 use crate::tree::info;
 use crate::tree::{Directory, Listing as Shown, Node, StoreHandle, Symlink};
@@ -35,6 +36,11 @@ pub(super) struct Prefix {
     whole: Mutex<Option<Arc<dyn Directory>>>,
     /// Files that were found to be sets, with the time of the latest change of any part.
     sets: Mutex<HashMap<FileSet, Ownership>>,
+}
+
+/// Returns whether the name of a prefix is one of checkouts, which are not shown.
+fn is_checkouts(name: &str) -> bool {
+    name.ends_with(CHECKOUTS_SUFFIX)
 }
 
 /// The kinds of nodes.
@@ -218,7 +224,7 @@ impl Directory for Prefix {
                 None => names.extend(parts),
             }
         }
-        let prefixes = entries.prefixes();
+        let prefixes = entries.prefixes().filter(|name| !is_checkouts(name));
         shown.extend(prefixes.map(|name| (name.as_bytes().to_vec(), self.below(name))));
         names.retain(|name| self.is_store(name));
         self.verdicts.look_at(&entries, &names);
@@ -245,7 +251,7 @@ impl Directory for Prefix {
             return Ok(None);
         };
         let entries = self.entries()?;
-        if entries.has_prefix(name) {
+        if entries.has_prefix(name) && !is_checkouts(name) {
             return Ok(Some(self.below(name)));
         }
         let is_object = entries.has_object(name);

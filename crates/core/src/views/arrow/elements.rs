@@ -90,14 +90,22 @@ impl Elements {
             let skip = (number % in_row) as usize;
             let wanted = left.len() / self.size;
             let rows = (skip + wanted).div_ceil(self.places.len()).min(most);
-            window.resize(rows * self.stride, 0);
             let at = (number / in_row).checked_mul(stride);
-            self.rows.read_at(at.ok_or_else(outside)?, &mut window)?;
+            let at = at.ok_or_else(outside)?;
+            let shared = self.rows.share(at, rows * self.stride)?;
+            let bytes = match &shared {
+                Some(data) => data.as_ref(),
+                None => {
+                    window.resize(rows * self.stride, 0);
+                    self.rows.read_at(at, &mut window)?;
+                    &window
+                }
+            };
             let count = (rows * self.places.len() - skip).min(wanted);
             let (now, later) = left.split_at_mut(count * self.size);
             match *self.places {
                 [place] => {
-                    let rows = window.chunks_exact(self.stride);
+                    let rows = bytes.chunks_exact(self.stride);
                     for (to, row) in now.chunks_exact_mut(self.size).zip(rows) {
                         to.copy_from_slice(&row[place..place + self.size]);
                     }
@@ -107,7 +115,7 @@ impl Elements {
                         let at = skip + at;
                         let row = at / self.places.len() * self.stride;
                         let from = row + self.places[at % self.places.len()];
-                        to.copy_from_slice(&window[from..from + self.size]);
+                        to.copy_from_slice(&bytes[from..from + self.size]);
                     }
                 }
             }

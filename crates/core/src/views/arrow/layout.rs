@@ -67,5 +67,5 @@ pub(super) fn file(schema: &Schema, columns: &[Column], batches: Batches) -> Opt
     }
     file.push(message::tail(schema, &dictionaries, &places));
     i64::try_from(file.end).ok()?;
-    Some(Concat::new(file.parts))
+    Some(Concat::of_extents(file.parts))
 }

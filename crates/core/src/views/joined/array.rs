@@ -109,7 +109,7 @@ impl JoinedArray {
             };
             judged
                 .and_then(begins)
-                .map_err(|why| format!("{}: {why}, other than in {}", name(store), name(0)))?;
+                .map_err(|why| format!("{} differs from {}: {why}", name(store), name(0)))?;
         }
         let mut hash = Xxh3Default::new();
         for part in &parts {

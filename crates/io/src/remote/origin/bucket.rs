@@ -26,7 +26,7 @@ use super::sieve::LeftOut;
 use super::{Got, Names, Version, amazon};
 use npyfs_base::options::RemoteSettings;
 use refusal::failed;
-pub(super) use refusal::reasons;
+pub(super) use refusal::{in_words, reasons};
 
 /// A bucket, and the connections to its service.
 pub(in crate::remote) struct Bucket {

@@ -1,5 +1,7 @@
 //! The seam between the history of a store and its storage: a place of small objects that are created once.
 
+use std::time::Duration;
+
 use npyfs_base::error::{Error, Result};
 
 /// The outcome of an attempt to create an object.
@@ -33,6 +35,11 @@ pub(super) trait CommitPlace: Send + Sync {
 
     /// Removes the leftovers of dead programs.
     fn tidy(&self) {}
+
+    /// Waits between two attempts, in the time of the place.
+    fn wait(&self, time: Duration) {
+        std::thread::sleep(time);
+    }
 
     /// Returns the name of an object in messages.
     fn path(&self, name: &str) -> String;

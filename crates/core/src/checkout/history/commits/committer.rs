@@ -49,6 +49,13 @@ impl Committer {
         self.write = record::write_id().unwrap();
     }
 
+    /// Begins another commit on top of those that there are by now, as a process does whose host has the earlier ones.
+    #[cfg(test)]
+    pub(super) fn begin_again(&mut self) -> Result<()> {
+        self.tried_again();
+        self.numbered.read_on(&mut self.all)
+    }
+
     /// Adds the commit, as described at [`super::Commits::add`].
     pub(super) fn add(&mut self, commit: LayerCommit) -> Result<bool> {
         if !self.is_tried {
@@ -78,7 +85,7 @@ impl Committer {
             return Ok(true);
         }
         loop {
-            self.pause.rest();
+            self.numbered.place().wait(self.pause.length());
             let is_late = Instant::now() >= until;
             match self.numbered.extend(&mut self.all, 0) {
                 Err(e) if !is_late && matches!(e.kind, ErrorKind::Os(_)) => {}

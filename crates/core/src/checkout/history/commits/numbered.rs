@@ -109,11 +109,16 @@ pub(in crate::checkout) fn useless(name: &str, newest: u64) -> Option<&'static s
 impl NumberedCommits {
     /// Reads all commits.
     pub(super) fn read(place: Arc<dyn CommitPlace>) -> Result<(Self, Vec<LayerCommit>)> {
-        let known = hint(&*place)?.map_or(0, |hint| hint.number);
         let mut own = Self::of(place);
         let mut all = Vec::new();
-        own.extend(&mut all, known)?;
+        own.read_on(&mut all)?;
         Ok((own, all))
+    }
+
+    /// Adds the commits after those of `all`.
+    pub(super) fn read_on(&mut self, all: &mut Vec<LayerCommit>) -> Result<()> {
+        let known = hint(&*self.place)?.map_or(0, |hint| hint.number);
+        self.extend(all, known)
     }
 
     /// Returns the commits of a place, none of them read yet, for reading on from known commits.
@@ -257,7 +262,7 @@ impl NumberedCommits {
                 let why = format!("it is not known whether commit {number} was made: {error}");
                 return Err(Error::new(error.kind, why));
             }
-            pause.rest();
+            self.place.wait(pause.length());
         }
     }
 

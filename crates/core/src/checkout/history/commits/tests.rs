@@ -2,6 +2,7 @@
 
 mod model;
 mod places;
+mod simulation;
 
 use super::commit_place::{CommitPlace as _, Creation};
 use super::*;

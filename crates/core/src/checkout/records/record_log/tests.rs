@@ -38,7 +38,7 @@ fn open(path: &Path) -> Result<(RecordLog<Text>, Vec<Text>)> {
 }
 
 fn read(path: &Path) -> Result<Vec<Text>> {
-    super::read(&Dir::own(path.parent().unwrap()), "file", FORM)
+    super::read(&Dir::own(path.parent().unwrap()), "file", FORM).map(Option::unwrap_or_default)
 }
 
 fn line(json: &str) -> String {

@@ -155,6 +155,7 @@ impl ObjectDirectory {
         let node = ArrayNode {
             origin: of.clone(),
             array,
+            is_remade: false,
         };
         let name = self.visible(name.as_bytes(), ".npy");
         to.entries.push((name, Node::File(Arc::new(node))));

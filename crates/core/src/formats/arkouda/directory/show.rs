@@ -49,7 +49,11 @@ impl ObjectDirectory {
     fn file_at(&self, origin: Arc<Origin>, array: Arc<dyn ArraySource>, to: &mut ObjectListing) {
         to.entries.push((
             self.visible(origin.joined.name(), ".npy"),
-            Node::File(Arc::new(ArrayNode { origin, array })),
+            Node::File(Arc::new(ArrayNode {
+                origin,
+                array,
+                is_remade: false,
+            })),
         ));
     }
 
@@ -114,11 +118,13 @@ impl ObjectDirectory {
                     to.entries.push(node);
                     return Ok(());
                 }
-                let array: Arc<dyn ArraySource> = match self.points_into(group, member) {
-                    Some(values) => Arc::new(Segments::new(&origin, member, values)?),
-                    None => numbers(&origin, meaning(group, member))?,
-                };
-                self.file_at(origin, array, to);
+                match self.points_into(group, member) {
+                    Some(values) => {
+                        let segments = Segments::new(&origin, member, values)?;
+                        self.file_at(origin, Arc::new(segments), to);
+                    }
+                    None => self.numbers(origin, meaning(group, member), to)?,
+                }
                 if kind != ArkoudaKind::Pdarray {
                     self.directory(member, kind, None, to);
                 }
@@ -128,8 +134,7 @@ impl ObjectDirectory {
                     ArkoudaKind::Datetime => NumberKind::Datetime,
                     _ => NumberKind::Timedelta,
                 };
-                let array = numbers(&origin, meaning)?;
-                self.file_at(origin, array, to);
+                self.numbers(origin, meaning, to)?;
             }
             ArkoudaKind::Bigint => {
                 let array = Limbs::new(&origin, member)?;
@@ -159,6 +164,24 @@ impl ObjectDirectory {
             | ArkoudaKind::MultiIndex => {
                 self.directory(member, kind, None, to);
             }
+        }
+        Ok(())
+    }
+
+    /// Adds an array of numbers: to the table of a large group, if it fits into it.
+    fn numbers(
+        &self,
+        origin: Arc<Origin>,
+        meaning: NumberKind,
+        to: &mut ObjectListing,
+    ) -> Result<()> {
+        let array = numbers(&origin, meaning)?;
+        let table = to.table.as_mut();
+        if table
+            .and_then(|table| table.add(&origin, meaning))
+            .is_none()
+        {
+            self.file_at(origin, array, to);
         }
         Ok(())
     }

@@ -2,7 +2,6 @@
 //!
 //! The datasets of a group are rows of a table, unless the group has few, and their files are made on demand.
 
-use std::cmp::Ordering;
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
@@ -14,7 +13,8 @@ use crate::formats::plain::array::{ArrayFile, KnownSize};
 use crate::formats::plain::kind::GroupKind;
 use crate::formats::plain::small::BrokenFile;
 use crate::formats::plain::text::TextDirectory;
-use crate::tree::name::{own, visible_with};
+use crate::tree::array_names::ArrayNames;
+use crate::tree::name::visible_with;
 use crate::tree::{LazyEntries, Node, VirtualFile};
 use npyfs_base::error::Error;
 use npyfs_hdf5::{Dataset, ElementType, SequenceArray};
@@ -26,18 +26,17 @@ pub(super) const MANY: usize = 4;
 /// its own, and another form gets its own row.
 const MOST_KNOWN: usize = 256;
 
-const SUFFIX: &str = ".npy";
-
 /// The datasets of a group. Each takes 16 bytes and its name; if most differ in type or shape, each takes some 10 bytes
 /// more, and with text among them, or inside their elements, 8 bytes more.
 pub(super) struct DatasetTable {
     store: Arc<OpenStore>,
     group: Arc<str>,
     kind: &'static str,
-    /// The rows in order of name.
-    rows: Vec<Row>,
-    /// The names, concatenated.
-    names: Vec<u8>,
+    names: ArrayNames,
+    /// The address of each dataset.
+    addrs: Vec<u64>,
+    /// The index in `forms` for each dataset.
+    form_of: Vec<u32>,
     elements: Vec<ElementType>,
     /// The sizes of the files with text by row, once they have been measured; empty if there is no text.
     sizes: Arc<[AtomicU64]>,
@@ -50,14 +49,6 @@ pub(super) struct DatasetTable {
     taken: HashSet<Vec<u8>>,
     /// The kind of the group, whose last datasets are entries of their own.
     of: Option<&'static dyn GroupKind>,
-}
-
-struct Row {
-    addr: u64,
-    /// The end of the name in `names`.
-    name_end: u32,
-    /// The index in `forms`.
-    form: u32,
 }
 
 impl DatasetTable {
@@ -74,8 +65,9 @@ impl DatasetTable {
             store: store.clone(),
             group: group.clone(),
             kind,
-            rows: Vec::new(),
-            names: Vec::new(),
+            names: ArrayNames::new(store.context.options.sep),
+            addrs: Vec::new(),
+            form_of: Vec::new(),
             elements: Vec::new(),
             sizes: Arc::default(),
             forms: Vec::new(),
@@ -85,34 +77,23 @@ impl DatasetTable {
         }
     }
 
-    fn sep(&self) -> u8 {
-        self.store.context.options.sep
-    }
-
     /// Adds a dataset; returns `None` if it does not fit into the table.
     fn add(&mut self, file: &ArrayFile) -> Option<()> {
         let is_plain = !file.dataset.outside
             && Arc::ptr_eq(&file.store, &self.store)
             && !self.of.is_some_and(|kind| kind.comes_last(&file.name));
-        let at = self.rows.len().checked_sub(1);
-        let is_next = at.is_none_or(|at| self.name(at) < &*file.name);
-        if !is_plain || !is_next {
+        if !is_plain {
             return None;
         }
-        // A truncated name cannot be converted back to that of a dataset.
-        let shown = visible_with(&file.name, SUFFIX, self.sep());
-        self.own(&shown).filter(|own| **own == *file.name)?;
-        if self.taken.contains(&shown) {
+        let sep = self.store.context.options.sep;
+        let is_taken = || self.taken.contains(&visible_with(&file.name, ".npy", sep));
+        if !self.taken.is_empty() && is_taken() {
             return None;
         }
-        let name_end = u32::try_from(self.names.len() + file.name.len()).ok()?;
         let form = self.form(file)?;
-        self.names.extend_from_slice(&file.name);
-        self.rows.push(Row {
-            addr: file.dataset.addr,
-            name_end,
-            form,
-        });
+        self.names.add(&file.name)?;
+        self.addrs.push(file.dataset.addr);
+        self.form_of.push(form);
         Some(())
     }
 
@@ -149,46 +130,21 @@ impl DatasetTable {
 
     /// Gives back the memory that was only needed to make the table.
     pub(super) fn finish(mut self) -> Self {
-        self.rows.shrink_to_fit();
         self.names.shrink_to_fit();
+        self.addrs.shrink_to_fit();
+        self.form_of.shrink_to_fit();
         self.forms.shrink_to_fit();
         self.known = HashMap::new();
         self.taken = HashSet::new();
         if self.elements.iter().any(has_text) {
-            self.sizes = self.rows.iter().map(|_| AtomicU64::new(0)).collect();
+            self.sizes = self.addrs.iter().map(|_| AtomicU64::new(0)).collect();
         }
         self
     }
 
-    fn name(&self, at: usize) -> &[u8] {
-        let end = |at: usize| self.rows.get(at).map_or(0, |row| row.name_end as usize);
-        let start = at.checked_sub(1).map_or(0, end);
-        self.names.get(start..end(at)).unwrap_or_default()
-    }
-
-    /// Returns the index of the dataset with a name.
-    fn place(&self, name: &[u8]) -> Option<usize> {
-        let (mut from, mut to) = (0, self.rows.len());
-        while from < to {
-            let middle = from + (to - from) / 2;
-            match self.name(middle).cmp(name) {
-                Ordering::Less => from = middle + 1,
-                Ordering::Equal => return Some(middle),
-                Ordering::Greater => to = middle,
-            }
-        }
-        None
-    }
-
-    /// Returns the original name that a visible name may stand for.
-    fn own(&self, shown: &[u8]) -> Option<Vec<u8>> {
-        let stem = shown.strip_suffix(SUFFIX.as_bytes())?;
-        Some(own(stem, self.sep()))
-    }
-
     fn node(&self, at: usize) -> Option<Node> {
-        let row = self.rows.get(at)?;
-        let mut form = self.forms.get(row.form as usize..)?.iter();
+        let addr = *self.addrs.get(at)?;
+        let mut form = self.forms.get(*self.form_of.get(at)? as usize..)?.iter();
         let size = read_number(&mut form)?;
         let number = read_number(&mut form)?;
         let rank = read_number(&mut form)?;
@@ -198,13 +154,13 @@ impl DatasetTable {
         Some(Node::File(Arc::new(ArrayFile {
             store: self.store.clone(),
             dataset: Dataset {
-                addr: row.addr,
+                addr,
                 element,
                 shape,
                 outside: false,
             },
             group: self.group.clone(),
-            name: self.name(at).into(),
+            name: self.names.get(at).into(),
             kind: self.kind,
             size: match size {
                 0 => KnownSize::of(&self.sizes, at),
@@ -241,11 +197,10 @@ fn read_number<'a>(from: &mut impl Iterator<Item = &'a u8>) -> Option<u64> {
 
 impl LazyEntries for DatasetTable {
     fn len(&self) -> usize {
-        self.rows.len()
+        self.names.len()
     }
 
     fn get(&self, at: usize) -> (Vec<u8>, Node) {
-        let name = visible_with(self.name(at), SUFFIX, self.sep());
         // Every row has a form.
         let node = self.node(at).unwrap_or_else(|| {
             Node::File(Arc::new(BrokenFile {
@@ -254,14 +209,11 @@ impl LazyEntries for DatasetTable {
                 error: Error::damaged("no such dataset"),
             }))
         });
-        (name, node)
+        (self.names.shown(at), node)
     }
 
     fn find(&self, name: &[u8]) -> Option<Node> {
-        let own = self.own(name)?;
-        let at = self.place(&own)?;
-        let is_it = visible_with(&own, SUFFIX, self.sep()) == name;
-        self.node(at).filter(|_| is_it)
+        self.node(self.names.find(name)?)
     }
 
     fn are_objects(&self) -> bool {

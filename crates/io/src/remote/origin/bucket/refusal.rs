@@ -109,6 +109,14 @@ fn of_network(failure: &object_store::Error) -> Option<&reqwest::Error> {
     None
 }
 
+/// Returns a failure in one line, for people: of the network what it was, without the request and its duration.
+pub(in crate::remote::origin) fn in_words(failure: &object_store::Error) -> String {
+    match of_network(failure) {
+        Some(network) => broken(network).error.message,
+        None => reasons(failure),
+    }
+}
+
 /// Returns a failure and its causes in one line.
 pub(in crate::remote::origin) fn reasons(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();

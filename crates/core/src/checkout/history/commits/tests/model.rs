@@ -3,16 +3,17 @@
 use std::collections::BTreeMap;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
 use super::super::commit_place::CommitPlace;
 use super::places::{Memory, bucket, committer};
 use super::*;
 
 /// Random numbers that repeat for the same seed.
-struct Random(AtomicU64);
+pub(super) struct Random(pub(super) AtomicU64);
 
 impl Random {
-    fn below(&self, most: u64) -> u64 {
+    pub(super) fn below(&self, most: u64) -> u64 {
         let step = |state: u64| {
             state
                 .wrapping_mul(6_364_136_223_846_793_005)
@@ -28,11 +29,11 @@ impl Random {
 }
 
 /// A place that fails now and then; the failed request may or may not have taken effect.
-struct Faulty {
-    place: Arc<dyn CommitPlace>,
-    random: Random,
+pub(super) struct Faulty {
+    pub(super) place: Arc<dyn CommitPlace>,
+    pub(super) random: Random,
     /// One of this many requests fails.
-    rate: u64,
+    pub(super) rate: u64,
 }
 
 impl Faulty {
@@ -95,6 +96,10 @@ impl CommitPlace for Faulty {
         }
     }
 
+    fn wait(&self, time: Duration) {
+        self.place.wait(time);
+    }
+
     fn path(&self, name: &str) -> String {
         self.place.path(name)
     }
@@ -102,7 +107,7 @@ impl CommitPlace for Faulty {
 
 /// The outcome of each layer that a committer tried to commit.
 #[derive(Clone, Copy, Debug, PartialEq)]
-enum Told {
+pub(super) enum Told {
     Done,
     Not,
     Unknown,
@@ -144,15 +149,23 @@ fn run(place: &Arc<dyn CommitPlace>, seed: u64, rate: u64, count: usize, each: u
             scope.spawn(move || commit_all(&faulty, &names, told));
         }
     });
+    let told = told.into_inner().unwrap();
+    assert_eq!(told.len(), count * each);
+    check(place, seed, &told);
+    if rate > 1000 {
+        assert!(told.values().all(|&told| told == Told::Done), "{told:?}");
+    }
+}
+
+/// Compares the commits of a place with the outcomes reported to the committers.
+pub(super) fn check(place: &Arc<dyn CommitPlace>, seed: u64, told: &BTreeMap<String, Told>) {
     let all = committer(place).unwrap();
     let all = all.all();
     let mut found = BTreeMap::new();
     for commit in all {
         *found.entry(commit.layer.clone()).or_insert(0) += 1;
     }
-    let told = told.into_inner().unwrap();
-    assert_eq!(told.len(), count * each);
-    for (name, told) in &told {
+    for (name, told) in told {
         let times = found.remove(name).unwrap_or(0);
         match told {
             Told::Done => assert_eq!(times, 1, "seed {seed}: {name}"),
@@ -162,9 +175,6 @@ fn run(place: &Arc<dyn CommitPlace>, seed: u64, rate: u64, count: usize, each: u
     }
     assert!(found.is_empty(), "seed {seed}: {found:?}");
     assert!(all.windows(2).all(|two| two[0].time < two[1].time));
-    if rate > 1000 {
-        assert!(told.values().all(|&told| told == Told::Done), "{told:?}");
-    }
 }
 
 #[test]
