@@ -16,8 +16,9 @@ use super::origin::{Got, Origin, Version};
 use super::runtime;
 use crate::file::{SIGNATURE, signature_places};
 
-/// Bytes of the first request. They reach behind the user blocks that are in use: MATLAB's has 512 bytes.
-const FIRST: u64 = 8 << 10;
+/// Bytes of the first request, of which a prefix of many objects costs many. They reach behind the user blocks that are
+/// in use: MATLAB's has 512 bytes.
+const FIRST: u64 = 1 << 10;
 
 /// The number of requests in flight at the same time.
 const AT_ONCE: usize = 32;
@@ -27,7 +28,7 @@ const AT_ONCE: usize = 32;
 pub struct Look {
     /// The version that was looked at.
     pub version: Version,
-    /// The first bytes, at most 8 KiB.
+    /// The first bytes, at most 1 KiB.
     pub head: Vec<u8>,
     /// Whether it has the HDF5 signature.
     pub is_hdf5: bool,

@@ -29,7 +29,7 @@ use super::error::{Cause, RemoteError, without_secrets};
 use npyfs_base::options::RemoteSettings;
 
 /// The identity of a version of an object.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Version {
     /// Size in bytes.
     pub size: u64,

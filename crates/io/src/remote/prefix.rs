@@ -28,8 +28,11 @@ const PART: u64 = 16 << 20;
 /// The most bytes of an object that is read as a whole.
 const LONGEST: u64 = 1 << 30;
 
-/// The most objects that are uploaded at the same time.
+/// The most objects that are uploaded, or read, at the same time.
 const AT_A_TIME: usize = 16;
+
+/// The most bytes of an object that is read together with others.
+const SHORT: u64 = 4 << 20;
 
 /// An object as a listing names it.
 #[derive(Clone, Debug)]
@@ -204,6 +207,34 @@ impl Prefix {
             Some(None) => {
                 let why = format!("longer than {LONGEST} bytes");
                 Err(Error::new(ErrorKind::TooLarge, why).about(self.address(name)))
+            }
+        }
+    }
+
+    /// Reads several objects concurrently, and calls `got` with each that came. Those that are long, and those of requests
+    /// that failed, are left to [`Self::read`].
+    pub fn read_short(&self, names: &[String], mut got: impl FnMut(&str, &[u8])) {
+        for some in names.chunks(AT_A_TIME) {
+            let gets = some.iter().map(|name| {
+                let (objects, path) = (self.objects.clone(), self.path(name));
+                async move {
+                    let found = objects.get(&path).await.ok()?;
+                    match found.meta.size <= SHORT {
+                        true => found.bytes().await.ok(),
+                        false => None,
+                    }
+                }
+            });
+            let gets = futures_util::future::join_all(gets.collect::<Vec<_>>());
+            let limit = self.timeout;
+            let Ok(Ok(answers)) = wait(async move { tokio::time::timeout(limit, gets).await })
+            else {
+                return;
+            };
+            for (name, bytes) in some.iter().zip(answers) {
+                if let Some(bytes) = bytes {
+                    got(name, &bytes);
+                }
             }
         }
     }

@@ -1,19 +1,24 @@
 //! Which objects of a prefix are no stores although they have the names of stores: damage, as on a disk.
 //!
-//! The objects are looked at when the prefix is listed, if there are few. To look at many would cost a request for each
-//! that may never be opened: those are judged when they are opened. A verdict counts for one version. An object that
-//! could not be looked at stays in the listing: a network that fails is no damage.
+//! The objects are looked at when the prefix is listed. A listing waits for a few; of many, a thread looks at one part
+//! after the other while they are shown, and leaves out what is damage as it finds it. What is opened meanwhile is judged
+//! then. A verdict counts for one version. An object that could not be looked at stays in the listing: a network that
+//! fails is no damage.
 
-use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::collections::hash_map::RandomState;
+use std::collections::{HashMap, HashSet};
+use std::hash::BuildHasher;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, Weak};
 use std::time::{Duration, Instant};
 
 use crate::dataset::context::Context;
 use crate::formats::what_begins_so;
+use npyfs_base::thread;
 use npyfs_io::remote::{Entries, Listing, Version};
 
-/// The most objects of a prefix that are looked at when it is listed.
-const MOST: usize = 64;
+/// The most objects that a listing waits for, and how many are looked at together after it.
+const PART: usize = 64;
 
 /// The time after which an object that could not be looked at is looked at again: a server that is silent would
 /// otherwise delay each listing.
@@ -32,17 +37,74 @@ enum Verdict {
     Unclear(Instant),
 }
 
+/// The verdicts so far.
+#[derive(Default)]
+struct Known {
+    /// Of stores, which may be a million, only the keyed hash of name and version.
+    stores: HashSet<u64>,
+    hasher: RandomState,
+    others: HashMap<String, (Version, Verdict)>,
+}
+
 /// The verdicts on the objects of a prefix.
 pub(super) struct Verdicts {
     listing: Arc<Listing>,
     context: Arc<Context>,
-    known: Mutex<HashMap<String, (Version, Verdict)>>,
-    /// Held by the thread that looks at objects.
+    known: Mutex<Known>,
+    /// Held by the listing that looks at objects and waits for them.
     looking: Mutex<()>,
+    /// Whether a thread looks at what listings do not wait for.
+    is_looking_on: AtomicBool,
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(|e| e.into_inner())
+}
+
+impl Known {
+    fn hash(&self, name: &str, version: &Version) -> u64 {
+        self.hasher.hash_one((name, version))
+    }
+
+    fn of(&self, name: &str, version: &Version) -> Option<Verdict> {
+        match self.others.get(name) {
+            Some((of, verdict)) if of == version => Some(*verdict),
+            _ => (self.stores.contains(&self.hash(name, version))).then_some(Verdict::Store),
+        }
+    }
+
+    /// Replaces what was known of a name, and returns it unless it was a store.
+    fn note(
+        &mut self,
+        name: &str,
+        version: &Version,
+        verdict: Verdict,
+    ) -> Option<(Version, Verdict)> {
+        match verdict {
+            Verdict::Store => {
+                self.stores.insert(self.hash(name, version));
+                self.others.remove(name)
+            }
+            _ => {
+                let known = (version.clone(), verdict);
+                self.others.insert(name.to_owned(), known)
+            }
+        }
+    }
+
+    /// Forgets names and versions that are gone.
+    fn keep(&mut self, entries: &Entries, names: &[&str]) {
+        self.others.retain(|name, _| entries.has_object(name));
+        if self.stores.len() > 2 * names.len() {
+            let versions = names
+                .iter()
+                .filter_map(|name| Some((*name, entries.version(name)?)));
+            let hashes: HashSet<u64> = versions
+                .map(|(name, version)| self.hash(name, version))
+                .collect();
+            self.stores.retain(|hash| hashes.contains(hash));
+        }
+    }
 }
 
 impl Verdicts {
@@ -52,13 +114,15 @@ impl Verdicts {
             context: context.clone(),
             known: Mutex::default(),
             looking: Mutex::default(),
+            is_looking_on: AtomicBool::new(false),
         }
     }
 
-    /// Looks at the objects with these names that have no verdict, if they are few.
-    pub(super) fn look_at(&self, entries: &Entries, names: &[&str]) {
+    /// Looks at the objects with these names that have no verdict: at few at once, at many one part after the other in a
+    /// thread of its own.
+    pub(super) fn look_at(self: &Arc<Self>, entries: &Arc<Entries>, names: &[&str]) {
         let _one = lock(&self.looking);
-        lock(&self.known).retain(|name, _| entries.has_object(name));
+        lock(&self.known).keep(entries, names);
         let mut unknown = Vec::new();
         for &name in names {
             let Some(version) = entries.version(name) else {
@@ -67,23 +131,35 @@ impl Verdicts {
             match self.verdict(name, version) {
                 Some(Verdict::Store | Verdict::Damage(_)) => {}
                 _ if version.size == 0 => self.note(name, version, Verdict::Damage(EMPTY)),
-                verdict => unknown.push((name, version, verdict)),
+                Some(Verdict::Unclear(since)) if since.elapsed() < PAUSE => {}
+                Some(Verdict::Unclear(_)) | None => unknown.push(name),
             }
         }
-        if unknown.len() > MOST {
-            return;
+        match unknown.len() {
+            0 => {}
+            1..=PART => drop(self.look(entries, &unknown)),
+            _ if self.is_looking_on.swap(true, Ordering::AcqRel) => {}
+            _ => {
+                let names: Vec<String> = unknown.into_iter().map(str::to_owned).collect();
+                let (own, entries) = (Arc::downgrade(self), entries.clone());
+                let looking = move || look_on(&own, &entries, &names);
+                if thread::spawn_background("verdicts", looking).is_err() {
+                    // The next listing tries again.
+                    self.is_looking_on.store(false, Ordering::Release);
+                }
+            }
         }
-        unknown.retain(|(_, _, verdict)| match verdict {
-            Some(Verdict::Unclear(since)) => since.elapsed() >= PAUSE,
-            _ => true,
-        });
-        if unknown.is_empty() {
-            return;
-        }
-        let names: Vec<_> = unknown.iter().map(|(name, ..)| *name).collect();
-        let looks = self.listing.look_at(&names);
-        for ((name, version, _), look) in unknown.into_iter().zip(looks) {
+    }
+
+    /// Looks at objects, and returns how many could be looked at.
+    fn look(&self, entries: &Entries, names: &[&str]) -> usize {
+        let mut done = 0;
+        for (&name, look) in names.iter().zip(self.listing.look_at(names)) {
+            let Some(version) = entries.version(name) else {
+                continue;
+            };
             let look = look.filter(|look| look.version.is_listed_as(version));
+            done += usize::from(look.is_some());
             let verdict = match look {
                 None => Verdict::Unclear(Instant::now()),
                 Some(look) if look.is_hdf5 => Verdict::Store,
@@ -91,6 +167,7 @@ impl Verdicts {
             };
             self.note(name, version, verdict);
         }
+        done
     }
 
     /// Records that a version was opened and is a store, or how it begins if it is none.
@@ -119,15 +196,12 @@ impl Verdicts {
     }
 
     fn verdict(&self, name: &str, version: &Version) -> Option<Verdict> {
-        let known = lock(&self.known);
-        let (of, verdict) = known.get(name)?;
-        (of == version).then_some(*verdict)
+        lock(&self.known).of(name, version)
     }
 
     /// Records a verdict. The journal has each version that is left out once.
     fn note(&self, name: &str, version: &Version, verdict: Verdict) {
-        let known = (version.clone(), verdict);
-        let before = lock(&self.known).insert(name.to_owned(), known);
+        let before = lock(&self.known).note(name, version, verdict);
         let is_told = matches!(before, Some((of, Verdict::Damage(_))) if of == *version);
         if let Verdict::Damage(why) = verdict
             && !is_told
@@ -138,6 +212,27 @@ impl Verdicts {
                 .journal
                 .add(&format!("{about}: left out: {why}"));
         }
+    }
+}
+
+/// Looks at objects part by part, until all have a verdict, none of a part could be looked at, or the prefix is gone.
+fn look_on(verdicts: &Weak<Verdicts>, entries: &Entries, names: &[String]) {
+    for part in names.chunks(PART) {
+        let Some(verdicts) = verdicts.upgrade() else {
+            return;
+        };
+        let is_open = |name: &&str| {
+            let verdict = entries.version(name).map(|of| verdicts.verdict(name, of));
+            matches!(verdict, Some(None | Some(Verdict::Unclear(_))))
+        };
+        // What was opened meanwhile has its verdict.
+        let part: Vec<&str> = part.iter().map(String::as_str).filter(is_open).collect();
+        if !part.is_empty() && verdicts.look(entries, &part) == 0 {
+            break;
+        }
+    }
+    if let Some(verdicts) = verdicts.upgrade() {
+        verdicts.is_looking_on.store(false, Ordering::Release);
     }
 }
 

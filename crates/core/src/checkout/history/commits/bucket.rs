@@ -30,6 +30,12 @@ impl CommitBucket {
         self.copy.as_ref().filter(|_| is_numbered)
     }
 
+    /// Returns an object of the local copy.
+    fn copied(&self, name: &str) -> Option<Vec<u8>> {
+        let bytes = self.copy(name)?.read(name).ok()??;
+        is_good(name, &bytes).then_some(bytes)
+    }
+
     fn keep(&self, name: &str, bytes: &[u8]) {
         if let Some(copy) = self.copy(name)
             && is_good(name, bytes)
@@ -47,10 +53,7 @@ fn is_good(name: &str, bytes: &[u8]) -> bool {
 
 impl CommitPlace for CommitBucket {
     fn read(&self, name: &str) -> Result<Option<Vec<u8>>> {
-        if let Some(copy) = self.copy(name)
-            && let Ok(Some(bytes)) = copy.read(name)
-            && is_good(name, &bytes)
-        {
+        if let Some(bytes) = self.copied(name) {
             return Ok(Some(bytes));
         }
         let bytes = self.prefix.read(name)?;
@@ -58,6 +61,15 @@ impl CommitPlace for CommitBucket {
             self.keep(name, bytes);
         }
         Ok(bytes)
+    }
+
+    fn fetch(&self, names: &[String]) {
+        if self.copy.is_some() {
+            let mut new = names.to_vec();
+            new.retain(|name| self.copied(name).is_none());
+            self.prefix
+                .read_short(&new, |name, bytes| self.keep(name, bytes));
+        }
     }
 
     fn create(&self, name: &str, bytes: &[u8]) -> Result<Creation> {

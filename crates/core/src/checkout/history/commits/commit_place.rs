@@ -21,6 +21,10 @@ pub(super) trait CommitPlace: Send + Sync {
     /// Returns the bytes of an object; `None` if it does not exist.
     fn read(&self, name: &str) -> Result<Option<Vec<u8>>>;
 
+    /// Fetches objects that will be read, many at a time, where a read of each would be a request of its own. What fails
+    /// is left to the read.
+    fn fetch(&self, _names: &[String]) {}
+
     /// Creates a complete, durable object, unless the name exists. On failure there is no object with these bytes.
     fn create(&self, name: &str, bytes: &[u8]) -> Result<Creation>;
 

@@ -84,6 +84,12 @@ fn ends(have: u64, known: u64) -> BTreeSet<u64> {
     ends.take_while(|&end| end <= known).collect()
 }
 
+/// Returns the numbers of the checkpoints that are read on the way from `have` commits to `known`, if none is missing.
+fn checkpoints_from(have: u64, known: u64) -> impl Iterator<Item = u64> {
+    let largest = move |have| ends(have, known).pop_last();
+    std::iter::successors(largest(have), move |&have| largest(have))
+}
+
 /// Returns why a file in a directory of commits of `newest` commits is useless, if it is; `None`: it stays. A file is
 /// useless if it is an unfinished write, or if larger checkpoints cover
 /// it.
@@ -95,14 +101,7 @@ pub(in crate::checkout) fn useless(name: &str, newest: u64) -> Option<&'static s
     if checkpoint(number) != name {
         return None;
     }
-    let mut have = 0;
-    while let Some(end) = ends(have, newest).pop_last() {
-        if end >= number {
-            break;
-        }
-        have = end;
-    }
-    let is_read = ends(have, newest).pop_last() == Some(number);
+    let is_read = checkpoints_from(0, newest).any(|end| end == number);
     (!is_read && number <= newest).then_some("part of larger checkpoints")
 }
 
@@ -137,6 +136,7 @@ impl NumberedCommits {
     /// Adds the commits after those of `all`. Commit number `known` exists, unless it is 0.
     pub(super) fn extend(&mut self, all: &mut Vec<LayerCommit>, mut known: u64) -> Result<()> {
         loop {
+            self.fetch(all.len() as u64, known);
             while (all.len() as u64) < known {
                 if self.add_checkpoint(all, known)? {
                     continue;
@@ -153,6 +153,19 @@ impl NumberedCommits {
                 }
             }
             known = self.newest_listed(all)?;
+        }
+    }
+
+    /// Fetches what is read on the way from `have` commits to `known`.
+    fn fetch(&self, have: u64, known: u64) {
+        let ends: Vec<u64> = checkpoints_from(have, known).collect();
+        let last = ends.last().copied().unwrap_or(have);
+        let names: Vec<String> = (ends.into_iter().map(checkpoint))
+            .chain((last + 1..=known).map(object))
+            .collect();
+        // One is as soon read.
+        if names.len() > 1 {
+            self.place.fetch(&names);
         }
     }
 
@@ -231,20 +244,18 @@ impl NumberedCommits {
         let text = format!("{}\n", commit.print().map_err(failed)?);
         let name = object(number);
         let mut pause = Pause::after_failure();
-        let mut is_unclear = false;
+        // Whether the object may be this commit's, from an attempt whose outcome is not known: a taken name is such an
+        // outcome until the object was read, since the place may have repeated the request.
+        let mut may_exist = false;
         loop {
             let failure = match self.place.create(&name, text.as_bytes()) {
                 Ok(Creation::Made) => return Ok(true),
                 Ok(Creation::Taken) => None,
-                Ok(Creation::Unclear(e)) => {
-                    is_unclear = true;
-                    Some(e)
-                }
-                // This attempt had no clear outcome.
-                Err(e) if is_unclear => Some(e),
+                Ok(Creation::Unclear(e)) => Some(e),
+                Err(e) if may_exist => Some(e),
                 Err(e) => return Err(e),
             };
-            // The object may exist, from this attempt or an earlier one.
+            may_exist = true;
             let there = self.place.read(&name);
             let error = match there {
                 Ok(Some(bytes)) => {

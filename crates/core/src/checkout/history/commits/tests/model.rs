@@ -54,6 +54,12 @@ impl CommitPlace for Faulty {
         }
     }
 
+    fn fetch(&self, names: &[String]) {
+        if !self.fails() {
+            self.place.fetch(names);
+        }
+    }
+
     fn create(&self, name: &str, bytes: &[u8]) -> Result<Creation> {
         if !self.fails() {
             return self.place.create(name, bytes);

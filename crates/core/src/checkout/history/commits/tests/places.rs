@@ -62,13 +62,16 @@ impl CommitPlace for Memory {
     }
 }
 
-/// A bucket in memory.
-pub(super) fn bucket() -> Arc<dyn CommitPlace> {
+fn prefix() -> Prefix {
     let objects = Arc::new(object_store::memory::InMemory::new());
     let address = "s3://b/x".to_owned();
     let path = "x.checkouts/commits".into();
-    let prefix = Prefix::of(objects, path, address, Duration::from_secs(60));
-    Arc::new(CommitBucket::new(prefix, None))
+    Prefix::of(objects, path, address, Duration::from_secs(60))
+}
+
+/// A bucket in memory.
+pub(super) fn bucket() -> Arc<dyn CommitPlace> {
+    Arc::new(CommitBucket::new(prefix(), None))
 }
 
 /// Returns a committer that has read all commits.
@@ -133,6 +136,95 @@ fn a_bucket_creates_each_object_once() {
     assert!(!two.add(commit("d")).unwrap());
     assert_eq!(two.all(), one.all());
     assert!(two.add(commit("d")).unwrap());
+}
+
+#[test]
+fn what_is_fetched_of_a_bucket_is_in_the_copy() {
+    let prefix = prefix();
+    let far: Arc<dyn CommitPlace> = Arc::new(CommitBucket::new(prefix.clone(), None));
+    let mut last = committer(&far).unwrap();
+    for number in 1..=120 {
+        last.tried_again();
+        assert!(last.add(commit(&format!("c{number}"))).unwrap());
+    }
+    let name = numbered::object;
+    let whole = prefix.read(&name(103)).unwrap().unwrap();
+    prefix.put(&name(103), b"{}\n").unwrap();
+    prefix.put("more", b"").unwrap();
+    let copy = Arc::new(Memory::default());
+    let place = CommitBucket::new(prefix.clone(), Some(copy.clone()));
+    let mut names: Vec<_> = (101..=130).map(name).collect();
+    names.push("more".to_owned());
+    place.fetch(&names);
+    // Neither what is no commit, nor what is not numbered, nor what is not there.
+    let mut there: Vec<_> = (101..=120).map(name).collect();
+    there.remove(2);
+    assert_eq!(copy.names_from("").unwrap(), there);
+    prefix.remove(&name(101)).unwrap();
+    assert!(place.read(&name(101)).unwrap().is_some());
+    prefix.put(&name(103), &whole).unwrap();
+    let place: Arc<dyn CommitPlace> = Arc::new(place);
+    assert_eq!(committer(&place).unwrap().all(), last.all());
+}
+
+/// A place that creates an object twice for the first request, does not answer the first look at the object, and
+/// refuses from then on to create any.
+struct Twice {
+    place: Memory,
+    created: AtomicU64,
+    looked: AtomicU64,
+}
+
+impl CommitPlace for Twice {
+    fn read(&self, name: &str) -> Result<Option<Vec<u8>>> {
+        let is_first = self.created.load(Ordering::Relaxed) == 1
+            && self.looked.fetch_add(1, Ordering::Relaxed) == 0;
+        match is_first {
+            true => Err(Error::new(ErrorKind::Os(libc::EIO), "503")),
+            false => self.place.read(name),
+        }
+    }
+
+    fn create(&self, name: &str, bytes: &[u8]) -> Result<Creation> {
+        match self.created.fetch_add(1, Ordering::Relaxed) {
+            0 => {
+                self.place.create(name, bytes)?;
+                self.place.create(name, bytes)
+            }
+            _ => Err(Error::new(ErrorKind::Os(libc::EACCES), "403")),
+        }
+    }
+
+    fn replace(&self, name: &str, bytes: &[u8]) -> Result<()> {
+        self.place.replace(name, bytes)
+    }
+
+    fn remove(&self, name: &str) -> Result<()> {
+        self.place.remove(name)
+    }
+
+    fn names_from(&self, name: &str) -> Result<Vec<String>> {
+        self.place.names_from(name)
+    }
+
+    fn wait(&self, _time: Duration) {}
+
+    fn path(&self, name: &str) -> String {
+        self.place.path(name)
+    }
+}
+
+#[test]
+fn a_name_that_is_taken_may_be_the_commits_own_whatever_is_said_later() {
+    let place: Arc<dyn CommitPlace> = Arc::new(Twice {
+        place: Memory::default(),
+        created: AtomicU64::new(0),
+        looked: AtomicU64::new(0),
+    });
+    let (numbered, all) = NumberedCommits::read(place.clone()).unwrap();
+    let until = std::time::Instant::now() + Duration::from_secs(60);
+    assert!(all.is_empty() && numbered.put(1, &commit("a"), until).unwrap());
+    assert_eq!(committer(&place).unwrap().all().len(), 1);
 }
 
 #[test]

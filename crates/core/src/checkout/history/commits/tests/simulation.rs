@@ -89,16 +89,23 @@ struct Far {
     host: usize,
     random: Random,
     requests: Arc<AtomicU64>,
+    /// What was fetched and not read yet.
+    fetched: Mutex<BTreeMap<String, Vec<u8>>>,
 }
 
 impl Far {
-    /// Makes a request: 15 to 35 ms, and 300 ms for one of a hundred.
-    fn request<T>(&self, make: impl FnOnce() -> T) -> T {
-        let length = match self.random.below(100) {
+    /// Returns how long a request takes: 15 to 35 ms, and 300 ms for one of a hundred.
+    fn length(&self) -> u64 {
+        self.requests.fetch_add(1, Ordering::Relaxed);
+        match self.random.below(100) {
             0 => 300 * MILLISECOND,
             _ => 15 * MILLISECOND + self.random.below(20 * MILLISECOND),
-        };
-        self.requests.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    /// Makes a request.
+    fn request<T>(&self, make: impl FnOnce() -> T) -> T {
+        let length = self.length();
         self.clock.wait(self.host, length / 2);
         let made = make();
         self.clock.wait(self.host, length / 2);
@@ -119,7 +126,24 @@ impl Far {
 
 impl CommitPlace for Far {
     fn read(&self, name: &str) -> Result<Option<Vec<u8>>> {
+        if let Some(bytes) = self.fetched.lock().unwrap().remove(name) {
+            return Ok(Some(bytes));
+        }
         self.ask(|| self.place.read(name))
+    }
+
+    fn fetch(&self, names: &[String]) {
+        // As many at a time as of a bucket.
+        for some in names.chunks(16) {
+            let longest = some.iter().map(|_| self.length()).max();
+            self.clock.wait(self.host, longest.unwrap_or(0));
+            let mut fetched = self.fetched.lock().unwrap();
+            for name in some {
+                if let Ok(Some(bytes)) = self.place.read(name) {
+                    fetched.insert(name.clone(), bytes);
+                }
+            }
+        }
     }
 
     fn create(&self, name: &str, bytes: &[u8]) -> Result<Creation> {
@@ -267,6 +291,7 @@ fn simulate(scenario: Scenario) {
                 clock: clock.clone(),
                 host,
                 random: random(1),
+                fetched: Mutex::default(),
                 requests: match is_reader {
                     true => Arc::default(),
                     false => requests.clone(),
