@@ -137,9 +137,11 @@ impl Verdicts {
         }
         match unknown.len() {
             0 => {}
+            // The thread has them, or the listing after its end.
+            _ if self.is_looking_on.load(Ordering::Acquire) => {}
             1..=PART => drop(self.look(entries, &unknown)),
-            _ if self.is_looking_on.swap(true, Ordering::AcqRel) => {}
             _ => {
+                self.is_looking_on.store(true, Ordering::Release);
                 let names: Vec<String> = unknown.into_iter().map(str::to_owned).collect();
                 let (own, entries) = (Arc::downgrade(self), entries.clone());
                 let looking = move || look_on(&own, &entries, &names);
