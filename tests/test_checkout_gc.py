@@ -65,11 +65,11 @@ def named(layer):
 
 
 def nobody_names(store, without=(), killed=False):
-    """Files of layers that their indexes do not name. After a kill a layer may have been begun only, without an index."""
+    """Files of layers that their indexes do not name. A revert that was killed may only have begun its layer, without an index."""
     found = []
     for layer in top(store).iterdir():
         if layer.is_dir() and layer.name not in ("commits", *without):
-            is_begun = killed and not (layer / "index").exists()
+            is_begun = killed and layer.name.startswith("revert+") and not (layer / "index").exists()
             assert is_begun or (layer / "index").is_file(), f"{layer.name} is no checkout"
             own = set() if is_begun else named(layer)
             there = {path.name for path in layer.iterdir()}

@@ -12,9 +12,9 @@ Two defects were put in by hand to see that they are found, and taken out again.
    "stored, committed as commit 78 (relay) and in no commit: h0: save checkout relay, key r0, value 100004".
 
 One history of one place is made each day, and one of each place where the code has changed. By hand: NPYFS_HISTORIES is how many of each place,
-NPYFS_HISTORY_SECONDS how long each is, `NPYFS_HISTORIES=20 NPYFS_HISTORY_SECONDS=60` is an hour. `pytest -s` prints what was done. On a busy machine the checker itself was wrong twice, and was mended: it took a
-commit by command for one of a mount that had lost its checkout ("locks", seed 2932896502), and a revert for a wrong one though what had changed the object
-since had been taken back, too ("locks", seed 550942073)."""
+NPYFS_HISTORY_SECONDS how long each is, `NPYFS_HISTORIES=20 NPYFS_HISTORY_SECONDS=60` is an hour. `pytest -s` prints what was done. On a busy
+machine the checker itself was wrong twice, and was mended: it took a commit by command for one of a mount that had lost its checkout ("locks", seed
+2932896502), and a revert for a wrong one though what had changed the object since had been taken back, too ("locks", seed 550942073)."""
 
 import dataclasses
 import os

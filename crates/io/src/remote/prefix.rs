@@ -16,6 +16,7 @@ use object_store::{
 };
 
 use super::address::Address;
+use super::freshness::PATIENCE;
 use super::origin::{in_words, objects_of, reasons};
 use super::runtime::wait;
 use crate::pause::Pause;
@@ -211,26 +212,24 @@ impl Prefix {
         }
     }
 
-    /// Reads several objects concurrently, and calls `got` with each that came. Those that are long, and those of requests
-    /// that failed, are left to [`Self::read`].
+    /// Reads several objects concurrently, and calls `got` with each that came within a few seconds. Those that are long,
+    /// and those of requests that failed, are left to [`Self::read`].
     pub fn read_short(&self, names: &[String], mut got: impl FnMut(&str, &[u8])) {
+        let deadline = tokio::time::Instant::now() + PATIENCE.min(self.timeout);
         for some in names.chunks(AT_A_TIME) {
             let gets = some.iter().map(|name| {
                 let (objects, path) = (self.objects.clone(), self.path(name));
-                async move {
+                let get = async move {
                     let found = objects.get(&path).await.ok()?;
                     match found.meta.size <= SHORT {
                         true => found.bytes().await.ok(),
                         false => None,
                     }
-                }
+                };
+                async move { tokio::time::timeout_at(deadline, get).await.ok()? }
             });
             let gets = futures_util::future::join_all(gets.collect::<Vec<_>>());
-            let limit = self.timeout;
-            let Ok(Ok(answers)) = wait(async move { tokio::time::timeout(limit, gets).await })
-            else {
-                return;
-            };
+            let answers = wait(gets).unwrap_or_default();
             for (name, bytes) in some.iter().zip(answers) {
                 if let Some(bytes) = bytes {
                     got(name, &bytes);

@@ -98,7 +98,7 @@ fn in_bucket(dir: &Dir, storage: &Arc<dyn Storage>) -> Result<Option<Arc<dyn Com
         return Ok(None);
     };
     let (own, _) = dir.make(NAME)?;
-    let copy = Arc::new(CommitDirectory::new(own, storage.clone()));
+    let copy = CommitDirectory::new(own, storage.clone());
     let prefix = mirror.prefix().below(NAME);
     Ok(Some(Arc::new(CommitBucket::new(prefix, Some(copy)))))
 }

@@ -143,12 +143,10 @@ impl Verdicts {
             _ => {
                 self.is_looking_on.store(true, Ordering::Release);
                 let names: Vec<String> = unknown.into_iter().map(str::to_owned).collect();
-                let (own, entries) = (Arc::downgrade(self), entries.clone());
+                let (own, entries) = (LookingOn(Arc::downgrade(self)), entries.clone());
                 let looking = move || look_on(&own, &entries, &names);
-                if thread::spawn_background("verdicts", looking).is_err() {
-                    // The next listing tries again.
-                    self.is_looking_on.store(false, Ordering::Release);
-                }
+                // A thread that cannot be started has dropped `own`, and the next listing tries again.
+                let _ = thread::spawn_background("verdicts", looking);
             }
         }
     }
@@ -191,8 +189,8 @@ impl Verdicts {
     /// Returns the reason why a version is left out, as far as known.
     pub(super) fn damage(&self, entries: &Entries, name: &str) -> Option<&'static str> {
         let version = entries.version(name)?;
-        match self.verdict(name, version) {
-            Some(Verdict::Damage(why)) => Some(why),
+        match lock(&self.known).others.get(name) {
+            Some((of, Verdict::Damage(why))) if of == version => Some(why),
             _ => (version.size == 0).then_some(EMPTY),
         }
     }
@@ -217,10 +215,21 @@ impl Verdicts {
     }
 }
 
+/// Says at the end of the thread that looks on, however it ends, that the next listing may look.
+struct LookingOn(Weak<Verdicts>);
+
+impl Drop for LookingOn {
+    fn drop(&mut self) {
+        if let Some(verdicts) = self.0.upgrade() {
+            verdicts.is_looking_on.store(false, Ordering::Release);
+        }
+    }
+}
+
 /// Looks at objects part by part, until all have a verdict, none of a part could be looked at, or the prefix is gone.
-fn look_on(verdicts: &Weak<Verdicts>, entries: &Entries, names: &[String]) {
+fn look_on(own: &LookingOn, entries: &Entries, names: &[String]) {
     for part in names.chunks(PART) {
-        let Some(verdicts) = verdicts.upgrade() else {
+        let Some(verdicts) = own.0.upgrade() else {
             return;
         };
         let is_open = |name: &&str| {
@@ -230,11 +239,8 @@ fn look_on(verdicts: &Weak<Verdicts>, entries: &Entries, names: &[String]) {
         // What was opened meanwhile has its verdict.
         let part: Vec<&str> = part.iter().map(String::as_str).filter(is_open).collect();
         if !part.is_empty() && verdicts.look(entries, &part) == 0 {
-            break;
+            return;
         }
-    }
-    if let Some(verdicts) = verdicts.upgrade() {
-        verdicts.is_looking_on.store(false, Ordering::Release);
     }
 }
 

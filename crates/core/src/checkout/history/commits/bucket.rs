@@ -4,9 +4,8 @@
 //! never proves that nothing happened: the caller then reads the object, which names its writer. Commits never change,
 //! so those that were read are stored in a local copy.
 
-use std::sync::Arc;
-
 use super::commit_place::{CommitPlace, Creation};
+use super::directory::CommitDirectory;
 use super::numbered::{is_commit, is_whole};
 use npyfs_base::error::Result;
 use npyfs_io::remote::{Created, Prefix};
@@ -15,25 +14,19 @@ use npyfs_io::remote::{Created, Prefix};
 pub(super) struct CommitBucket {
     prefix: Prefix,
     /// A local copy of commits and checkpoints that were read or created.
-    copy: Option<Arc<dyn CommitPlace>>,
+    copy: Option<CommitDirectory>,
 }
 
 impl CommitBucket {
     /// Uses the objects below a prefix of a bucket.
-    pub(super) fn new(prefix: Prefix, copy: Option<Arc<dyn CommitPlace>>) -> Self {
+    pub(super) fn new(prefix: Prefix, copy: Option<CommitDirectory>) -> Self {
         Self { prefix, copy }
     }
 
     /// Returns the local copy, if it stores objects with this name: all numbered ones.
-    fn copy(&self, name: &str) -> Option<&Arc<dyn CommitPlace>> {
+    fn copy(&self, name: &str) -> Option<&CommitDirectory> {
         let is_numbered = name.starts_with(|first: char| first.is_ascii_digit());
         self.copy.as_ref().filter(|_| is_numbered)
-    }
-
-    /// Returns an object of the local copy.
-    fn copied(&self, name: &str) -> Option<Vec<u8>> {
-        let bytes = self.copy(name)?.read(name).ok()??;
-        is_good(name, &bytes).then_some(bytes)
     }
 
     fn keep(&self, name: &str, bytes: &[u8]) {
@@ -53,7 +46,10 @@ fn is_good(name: &str, bytes: &[u8]) -> bool {
 
 impl CommitPlace for CommitBucket {
     fn read(&self, name: &str) -> Result<Option<Vec<u8>>> {
-        if let Some(bytes) = self.copied(name) {
+        if let Some(copy) = self.copy(name)
+            && let Ok(Some(bytes)) = copy.read(name)
+            && is_good(name, &bytes)
+        {
             return Ok(Some(bytes));
         }
         let bytes = self.prefix.read(name)?;
@@ -64,12 +60,10 @@ impl CommitPlace for CommitBucket {
     }
 
     fn fetch(&self, names: &[String]) {
-        if self.copy.is_some() {
-            let mut new = names.to_vec();
-            new.retain(|name| self.copied(name).is_none());
-            self.prefix
-                .read_short(&new, |name, bytes| self.keep(name, bytes));
-        }
+        let is_new = |name: &&String| self.copy(name).is_some_and(|copy| !copy.has(name));
+        let new: Vec<String> = names.iter().filter(is_new).cloned().collect();
+        self.prefix
+            .read_short(&new, |name, bytes| self.keep(name, bytes));
     }
 
     fn create(&self, name: &str, bytes: &[u8]) -> Result<Creation> {

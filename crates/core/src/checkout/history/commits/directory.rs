@@ -32,6 +32,11 @@ impl CommitDirectory {
         Self { dir, storage }
     }
 
+    /// Returns whether there is an object of this name, whatever is in it.
+    pub(super) fn has(&self, name: &str) -> bool {
+        self.dir.look(name).is_ok()
+    }
+
     fn about(&self, error: io::Error, name: &str) -> Error {
         Error::from(error).about(self.path(name))
     }

@@ -151,15 +151,16 @@ fn what_is_fetched_of_a_bucket_is_in_the_copy() {
     let whole = prefix.read(&name(103)).unwrap().unwrap();
     prefix.put(&name(103), b"{}\n").unwrap();
     prefix.put("more", b"").unwrap();
-    let copy = Arc::new(Memory::default());
-    let place = CommitBucket::new(prefix.clone(), Some(copy.clone()));
+    let top = tempfile::tempdir().unwrap();
+    let copy = || CommitDirectory::new(Dir::own(top.path()), Arc::new(Disk));
+    let place = CommitBucket::new(prefix.clone(), Some(copy()));
     let mut names: Vec<_> = (101..=130).map(name).collect();
     names.push("more".to_owned());
     place.fetch(&names);
     // Neither what is no commit, nor what is not numbered, nor what is not there.
     let mut there: Vec<_> = (101..=120).map(name).collect();
     there.remove(2);
-    assert_eq!(copy.names_from("").unwrap(), there);
+    assert_eq!(copy().names_from("").unwrap(), there);
     prefix.remove(&name(101)).unwrap();
     assert!(place.read(&name(101)).unwrap().is_some());
     prefix.put(&name(103), &whole).unwrap();
