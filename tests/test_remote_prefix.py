@@ -129,7 +129,7 @@ def test_the_bucket_itself(options):
 
 
 def test_ten_thousand_objects(s3, options):
-    listed = npyfs("ls", "-o", options, "s3://numbers/many/", check=True).stdout.splitlines()
+    listed = npyfs("ls", "-o", options, "s3://numbers/many/", check=True, timeout=200).stdout.splitlines()
     assert listed == [f"{number:05}.h5" for number in range(10_000)]
     for name in ("01000.h5", "09998.h5"):
         s3.put("numbers", f"many/{name}", PAGE)
@@ -246,6 +246,12 @@ def test_of_many_objects_none_is_waited_for_and_each_is_looked_at(s3, options, i
         for _ in range(3):
             os.listdir(mount.path)
         assert len(looked) == 203, sorted(path for path in set(looked) if looked.count(path) > 1)
+    # A command lists once.
+    done = npyfs("ls", "-o", options, "s3://data/several/", timeout=200)
+    assert done.returncode == 3 and len(done.stdout.split()) == 200 and not set(bad) & set(done.stdout.split())
+    assert all(f"left out: {name}: " in done.stderr for name in bad), done.stderr
+    info = json.loads(npyfs("info", "--json", "-o", options, "s3://data/several/", check=True, timeout=200).stdout)
+    assert set(bad) == {entry["name"] for entry in info["left_out"]}
     done = npyfs("verify", "-o", options, "s3://data/several/", timeout=200)
     assert done.returncode == 3 and "3 damaged" in done.stdout, done
 

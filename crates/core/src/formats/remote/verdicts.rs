@@ -1,8 +1,8 @@
 //! Which objects of a prefix are no stores although they have the names of stores: damage, as on a disk.
 //!
-//! The objects are looked at when the prefix is listed. A listing waits for a few; of many, a thread looks at one part
+//! The objects are looked at when the prefix is listed. A mount waits for a few; of many, a thread looks at one part
 //! after the other while they are shown, and leaves out what is damage as it finds it. What is opened meanwhile is judged
-//! then. A verdict counts for one version. An object that could not be looked at stays in the listing: a network that
+//! then. A command, which lists once, waits for all. A verdict counts for one version. An object that could not be looked at stays in the listing: a network that
 //! fails is no damage.
 
 use std::collections::hash_map::RandomState;
@@ -17,7 +17,7 @@ use crate::formats::what_begins_so;
 use npyfs_base::thread;
 use npyfs_io::remote::{Entries, Listing, Version};
 
-/// The most objects that a listing waits for, and how many are looked at together after it.
+/// The most objects that a mount's listing waits for, and how many are looked at together after it.
 const PART: usize = 64;
 
 /// The time after which an object that could not be looked at is looked at again: a server that is silent would
@@ -118,8 +118,7 @@ impl Verdicts {
         }
     }
 
-    /// Looks at the objects with these names that have no verdict: at few at once, at many one part after the other in a
-    /// thread of its own.
+    /// Looks at the objects with these names that have no verdict; in a mount at many of them in a thread of its own.
     pub(super) fn look_at(self: &Arc<Self>, entries: &Arc<Entries>, names: &[&str]) {
         let _one = lock(&self.looking);
         lock(&self.known).keep(entries, names);
@@ -139,7 +138,14 @@ impl Verdicts {
             0 => {}
             // The thread has them, or the listing after its end.
             _ if self.is_looking_on.load(Ordering::Acquire) => {}
-            1..=PART => drop(self.look(entries, &unknown)),
+            // Without a session there is no later listing.
+            count if count <= PART || self.context.serving.get().is_none() => {
+                for part in unknown.chunks(PART) {
+                    if self.look(entries, part) == 0 {
+                        break;
+                    }
+                }
+            }
             _ => {
                 self.is_looking_on.store(true, Ordering::Release);
                 let names: Vec<String> = unknown.into_iter().map(str::to_owned).collect();
