@@ -148,6 +148,8 @@ class Mount:
             self.front.wait(20)
         if self.own_point and not mounted(self.path):
             os.rmdir(self.path)
+        # Until then it holds its checkout.
+        until(lambda: not self.alive(), "the end of the daemon, which was killed")
 
     def alive(self):
         return self.start is not None and process_start(self.pid) == self.start

@@ -54,12 +54,19 @@ def one_line(stderr):
 
 
 def process_start(pid):
-    """Start time of a process, or None where it is gone or only waits to be collected."""
+    """Start time of a process, or None where it is gone or only waits to be collected. While a thread of it runs,
+    its files are open and locked, though its first thread may have ended."""
+    fields = lambda stat: stat.read_text().rpartition(")")[2].split()
     try:
-        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+        start, states = int(fields(Path(f"/proc/{pid}/stat"))[19]), set()
+        for stat in Path(f"/proc/{pid}/task").glob("*/stat"):
+            try:
+                states.add(fields(stat)[0])
+            except (FileNotFoundError, ProcessLookupError):
+                pass
     except (FileNotFoundError, ProcessLookupError):
         return None
-    return None if fields[0] in "ZX" else int(fields[19])
+    return start if states - {"Z", "X"} else None
 
 
 def workers(pid):

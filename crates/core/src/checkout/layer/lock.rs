@@ -5,7 +5,7 @@
 
 use std::fs::File;
 use std::io;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use rustix::fs::{FlockOperation, flock};
 use rustix::io::Errno;
@@ -18,8 +18,11 @@ use npyfs_io::dir::Dir;
 /// The name of the lock file.
 pub const NAME: &str = "holder";
 
-/// The pause before a second attempt: `LayerLock::look` briefly holds the lock.
+/// The pause between attempts: `LayerLock::look` briefly holds the lock.
 const MOMENT: Duration = Duration::from_millis(50);
+
+/// How long the lock is tried: a process that was unmounted or killed has it until its last write has returned.
+const PATIENCE: Duration = Duration::from_secs(1);
 
 /// The right to write in a layer; released on drop.
 #[derive(Debug)]
@@ -30,7 +33,7 @@ pub struct LayerLock {
 }
 
 impl LayerLock {
-    /// Takes the layer in `dir`; EBUSY, with the name of the holder, if another process has it.
+    /// Takes the layer in `dir`; EBUSY, with the name of the holder, if another process has it for a second.
     pub fn take(dir: &Dir) -> Result<Self> {
         Self::locked(dir, true)
     }
@@ -45,11 +48,12 @@ impl LayerLock {
         let about = |e: io::Error| Error::from(e).about(path.display());
         let file = dir.write_or_create(NAME)?;
         let take = || lock(&file, FlockOperation::NonBlockingLockExclusive).map_err(about);
-        if !take()? {
-            std::thread::sleep(MOMENT);
-            if !take()? {
+        let since = Instant::now();
+        while !take()? {
+            if since.elapsed() > PATIENCE {
                 return Err(busy(dir, &file));
             }
+            std::thread::sleep(MOMENT);
         }
         // A lock on a deleted file excludes no other process.
         if !dir.is_in_place() || !dir.leads_to(NAME, &file) {
@@ -155,5 +159,19 @@ mod tests {
         assert!(refused.message.contains("read-only"), "{refused}");
         drop(readers);
         LayerLock::take(&dir).unwrap();
+    }
+
+    #[test]
+    fn the_end_of_the_holder_is_awaited() {
+        let top = tempfile::tempdir().unwrap();
+        let dir = Dir::own(top.path());
+        let first = LayerLock::take(&dir).unwrap();
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                std::thread::sleep(4 * MOMENT);
+                drop(first);
+            });
+            LayerLock::take(&dir).unwrap();
+        });
     }
 }
