@@ -23,6 +23,8 @@ MOST = 150
 MIB = 1 << 20
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
+# All of them take minutes, and what they measure seldom changes.
+measured = pytest.mark.sample("memory", 4, together=True)
 
 
 def memory(mount):
@@ -62,6 +64,7 @@ ALIKE, DIFFERENT = (lambda i: (3,)), (lambda i: (1 + i,))
 
 
 @pytest.mark.parametrize("shape, checkout", [(ALIKE, None), (DIFFERENT, None), (ALIKE, "work")], ids=["alike", "different", "writable"])
+@measured
 def test_a_name_of_a_large_group_costs_150_bytes(tmp_path, capsys, shape, checkout):
     store = tmp_path / "many.h5"
     write_many(store, NAMES, shape)
@@ -90,6 +93,7 @@ def test_a_name_of_a_large_group_costs_150_bytes(tmp_path, capsys, shape, checko
         assert checkout or (m / "g" / name).stat().st_ino == known[name][0]
 
 
+@measured
 def test_a_text_costs_150_bytes_once_it_is_measured(tmp_path, capsys):
     store, names = tmp_path / "texts.h5", 60_000
     with h5py.File(store, "w", libver="latest") as file:
@@ -153,6 +157,7 @@ def write_records(file, names):
 @pytest.mark.parametrize("write, place, checkout, most", [
     (write_daf, "", None, MOST), (write_daf, "", "work", MOST), (write_anndata, "obs", None, MOST + 70), (write_records, "g", None, MOST + 250)],
     ids=["daf", "daf-writable", "anndata", "records"])
+@measured
 def test_a_name_of_a_format_costs_150_bytes(tmp_path, capsys, write, place, checkout, most):
     names = 60_000
     with h5py.File(tmp_path / "many.h5", "w", libver="latest") as file:
@@ -180,6 +185,7 @@ def put_numbers(group, name, array, marks):
 
 
 @pytest.mark.parametrize("weights", [None, [2, 1]], ids=["file", "locales"])
+@measured
 def test_a_name_of_arkouda_costs_150_bytes(tmp_path, capsys, weights):
     """Arrays of numbers, in the root and in a group; their files are made anew whenever they are looked up."""
     names, number, truth, time = 30_000, {"ObjType": ak.PDARRAY}, {"ObjType": ak.PDARRAY, "isBool": 1}, {"ObjType": ak.DATETIME}
@@ -217,6 +223,7 @@ def test_a_name_of_arkouda_costs_150_bytes(tmp_path, capsys, weights):
         assert grown <= most, f"{grown:.0f} bytes for each name"
 
 
+@measured
 def test_a_directory_costs_1000_bytes_and_its_names_150_each(tmp_path, capsys):
     groups, names = 4_000, 20
     store = tmp_path / "groups.h5"
@@ -237,6 +244,7 @@ def test_a_directory_costs_1000_bytes_and_its_names_150_each(tmp_path, capsys):
         assert grown <= 1000 + names * MOST, f"{grown:.0f} bytes for each directory"
 
 
+@measured
 def test_a_change_of_a_checkout_costs_1100_bytes(tmp_path, capsys):
     names = 20_000
     store, array = tmp_path / "store.h5", np_save(np.arange(3))

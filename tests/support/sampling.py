@@ -36,6 +36,7 @@ GROUPS = {
     "package": ["mountscripts/package", "mountscripts/debian-root", "mountscripts/install", "src/cli/setup"],
     "page": ["docs/", "README.md"],
     "history": ["crates/core/src/checkout/history", "crates/core/src/checkout/mirror", "crates/core/src/checkout/verbs", "crates/core/src/checkout/write", "crates/core/src/checkout/view/follow.rs"],
+    "memory": ["crates/core/src/tree", "crates/core/src/formats", "crates/core/src/store", "crates/core/src/checkout/view", "crates/base/src/heap.rs", "src/mount"],
     "cluster": ["docs/cookbook/dask-cluster", "docs/cookbook/slurm", "docs/cookbook/snakemake"],
 }
 WHOLE = set(os.environ.get("NPYFS_ALL", "").split())
