@@ -17,7 +17,7 @@ use super::walk::Pages;
 use super::walk::index::{Entry, Fault, Index, Places};
 use npyfs_base::error::{Error, ErrorKind};
 use npyfs_hdf5::protocol::largest_stored;
-use npyfs_hdf5::protocol::{ChunkRun, ChunkTable, H5Error, LOOKED_UP_FROM, MAX_SLOTS, Slot};
+use npyfs_hdf5::protocol::{ChunkRun, ChunkTable, H5Error, MAX_SLOTS, Slot};
 use npyfs_io::file::StoreFile;
 
 /// The bounds that every stored chunk of a dataset must keep.
@@ -109,7 +109,7 @@ pub(super) fn table(
             None => Ok(place),
         }
     };
-    check(&stored, bounds)?;
+    check(stored.iter().map(Entry::from).collect(), bounds)?;
     let table = fill(&stored, &grid(shape, chunk), place)?;
     if index == ChunkIndex::BTree1 {
         look_up(dataset, &stored, shape)?;
@@ -135,7 +135,15 @@ impl Pages for FilePages<'_> {
     type Error = Error;
 
     fn fetch(&mut self, ranges: &[Range<u64>]) -> Result<(), Error> {
-        self.0.far().map_or(Ok(()), |far| far.fetch(ranges))
+        match self.0.far() {
+            Some(far) => far.fetch(ranges),
+            // From a disk, too, several come together sooner than one after the other.
+            None if ranges.len() > 1 => {
+                ranges.iter().for_each(|range| self.0.will_need(range));
+                Ok(())
+            }
+            None => Ok(()),
+        }
     }
 
     fn bytes(&mut self, range: Range<u64>) -> Result<Vec<u8>, Error> {
@@ -155,24 +163,25 @@ fn not_read(file: &StoreFile, error: Error) -> H5Error {
     }
 }
 
-/// The index of a dataset with very many chunks.
+/// The index of the chunks of a dataset.
 pub(super) struct LookUps {
     index: Index,
     bounds: Bounds,
 }
 
 impl LookUps {
-    /// Finds the index of the chunks of the dataset at an address. Returns `None` if the whole table must be read:
-    /// there are few chunks, or the index has an unknown form.
+    /// Finds the index of the chunks of the dataset at an address. Returns `None` if libhdf5 must read it: there are
+    /// fewer than `least` chunks, or too many for a table, or the index has an unknown form.
     pub(super) fn new(
         (file, dataset): (&StoreFile, u64),
         (shape, max): (&[u64], &[u64]),
         chunk: &[u64],
         bounds: &Bounds,
+        least: usize,
     ) -> Result<Option<Self>, H5Error> {
-        let many = LOOKED_UP_FROM as u64..=MAX_SLOTS as u64;
+        let held = least as u64..=MAX_SLOTS as u64;
         let places = Places::new(shape, max, chunk);
-        let Some(places) = places.filter(|places| many.contains(&places.count())) else {
+        let Some(places) = places.filter(|places| held.contains(&places.count())) else {
             return Ok(None);
         };
         let (filtered, size) = (!bounds.filters.is_empty(), file.identity.size);
@@ -181,6 +190,30 @@ impl LookUps {
         let index = index.map_err(|e| not_read(file, e))?;
         let bounds = bounds.clone();
         Ok(index.map(|index| Self { index, bounds }))
+    }
+
+    /// Returns the whole table, checked as that of libhdf5 is: `table` takes three times as long, as libhdf5 goes
+    /// through the index for each of its questions. Returns `None` if libhdf5 must read the index: it is no B-tree of
+    /// version 1, it cannot be right, or no chunk was written.
+    pub(super) fn whole(&self, file: &StoreFile) -> Result<Option<ChunkTable>, H5Error> {
+        let found = match self.index.all(&mut FilePages(file)) {
+            Ok(found) => found,
+            Err(Fault::Pages(e)) if e.kind == ErrorKind::Stale => return Err(H5Error::Stale),
+            Err(_) => return Ok(None),
+        };
+        let stored: Vec<Entry> = found.iter().copied().flatten().collect();
+        if stored.is_empty() || check(stored, &self.bounds).is_err() {
+            return Ok(None);
+        }
+        let slot = |entry: Option<Entry>| match entry {
+            Some(entry) => slot_of(entry.addr, entry.size, entry.mask),
+            None => Ok(Slot::default()),
+        };
+        let slots = found.into_iter().map(slot).collect::<Result<_, _>>()?;
+        Ok(Some(ChunkTable {
+            slots,
+            ..ChunkTable::default()
+        }))
     }
 
     /// Returns the chunks at places of the grid, with others that the same nodes of the index name.
@@ -258,19 +291,24 @@ fn places(grid: &[u64]) -> Option<usize> {
     usize::try_from(places).ok().filter(|&n| n <= MAX_SLOTS)
 }
 
-/// Checks that every chunk keeps the bounds, and that no two share a byte.
-fn check(stored: &[StoredChunk], bounds: &Bounds) -> Result<(), H5Error> {
-    let mut extents = Vec::with_capacity(stored.len());
-    for chunk in stored {
-        bounds.check(Entry {
+impl From<&StoredChunk> for Entry {
+    fn from(chunk: &StoredChunk) -> Self {
+        Self {
             addr: chunk.addr,
             size: chunk.size,
             mask: chunk.mask,
-        })?;
-        extents.push((chunk.addr, chunk.addr.saturating_add(chunk.size)));
+        }
     }
-    extents.sort_unstable();
-    if extents.windows(2).any(|pair| pair[0].1 > pair[1].0) {
+}
+
+/// Checks that every chunk keeps the bounds, and that no two share a byte.
+fn check(mut stored: Vec<Entry>, bounds: &Bounds) -> Result<(), H5Error> {
+    for chunk in &stored {
+        bounds.check(*chunk)?;
+    }
+    stored.sort_unstable_by_key(|chunk| chunk.addr);
+    let overlap = |pair: &[Entry]| pair[0].addr.saturating_add(pair[0].size) > pair[1].addr;
+    if stored.windows(2).any(overlap) {
         return Err(damaged("two chunks overlap"));
     }
     Ok(())

@@ -12,7 +12,8 @@ use super::{dimensions, far, text};
 use npyfs_codec::Pipeline;
 use npyfs_hdf5::protocol::{
     ChunkTable, DataSource, Dataset, DatasetMap, Details, DirectChunks, ElementType, FilterInfo,
-    FirstMember, GroupMember, GroupMembers, GroupPath, H5Error, RawPart, Resolved, SequenceArray,
+    FirstMember, GroupMember, GroupMembers, GroupPath, H5Error, LOOKED_UP_FROM, RawPart, Resolved,
+    SequenceArray,
 };
 use npyfs_io::file::StoreFile;
 
@@ -335,15 +336,11 @@ pub(super) fn map(
         rank,
         source,
     };
-    if let (LayoutKind::Chunked, Some(false), true) = (layout, fixed, look_up) {
+    if let (LayoutKind::Chunked, Some(false)) = (layout, fixed) {
         let chunk = ffi::chunk_shape(&plist, rank)?;
         if let Some(readable) = readable(dataset, &plist, &chunk, file_size)?
-            && readable.look_ups(file, dataset)?.is_some()
+            && let Some(table) = readable.table(file, dataset, look_up)?
         {
-            let table = ChunkTable {
-                looked_up: true,
-                ..ChunkTable::default()
-            };
             return Ok(described(DataSource::Chunked {
                 chunk,
                 direct: Some(readable.direct(table)),
@@ -431,17 +428,51 @@ struct Readable {
 }
 
 impl Readable {
+    /// Returns the index of the chunks, if there are `least` of them.
     fn look_ups(
         &self,
         file: &StoreFile,
         dataset: &OpenDataset,
+        least: usize,
     ) -> Result<Option<LookUps>, H5Error> {
         // The addresses of a file of several members are not those of its bytes.
         if dataset.layout.is_some() {
             return Ok(None);
         }
         let extent = (&*self.shape, &*self.max);
-        LookUps::new((file, dataset.addr), extent, &self.chunk, &self.bounds)
+        LookUps::new(
+            (file, dataset.addr),
+            extent,
+            &self.chunk,
+            &self.bounds,
+            least,
+        )
+    }
+
+    /// Returns the table of the chunks, which is left out if there are very many and `look_up` is set. `None` if
+    /// libhdf5 must read the index.
+    fn table(
+        &self,
+        file: &StoreFile,
+        dataset: &OpenDataset,
+        look_up: bool,
+    ) -> Result<Option<ChunkTable>, H5Error> {
+        /// The smallest number of chunks whose table is read here: libhdf5 takes 0.1 ms for fewer.
+        const LEAST: usize = 256;
+        if look_up && self.look_ups(file, dataset, LOOKED_UP_FROM)?.is_some() {
+            return Ok(Some(ChunkTable {
+                looked_up: true,
+                ..ChunkTable::default()
+            }));
+        }
+        // What a worker reads of a remote file is fetched in larger parts for libhdf5.
+        if file.far().is_some() {
+            return Ok(None);
+        }
+        match self.look_ups(file, dataset, LEAST)? {
+            Some(index) => index.whole(file),
+            None => Ok(None),
+        }
     }
 
     fn direct(self, table: ChunkTable) -> DirectChunks {
@@ -467,7 +498,7 @@ pub(super) fn look_ups(
     }
     let chunk = ffi::chunk_shape(&plist, shape.len())?;
     match readable(dataset, &plist, &chunk, file.identity.size)? {
-        Some(readable) => readable.look_ups(file, dataset),
+        Some(readable) => readable.look_ups(file, dataset, LOOKED_UP_FROM),
         None => Ok(None),
     }
 }

@@ -25,6 +25,10 @@ pub trait LookUp: Send + Sync {
     /// Returns the chunks at places of the grid, with others that the same nodes of the index name.
     fn find(&self, places: Vec<u64>) -> Result<Vec<ChunkRun>>;
 
+    /// Returns whether a look-up is answered sooner than a second one could be made beside it, for which a worker is
+    /// started. Such look-ups are made one after the other.
+    fn is_quick(&self) -> bool;
+
     /// Returns for how many chunks of a table one look-up is made before the table is read: at least as many as take
     /// as long to read as the look-up.
     fn cost(&self) -> u64;
@@ -56,6 +60,8 @@ struct LookedUp {
     count: u64,
     look_up: Box<dyn LookUp>,
     known: Mutex<Known>,
+    /// Held during a quick look-up. Taken before `reading` and `known`.
+    finding: Mutex<()>,
     /// Held while the table is being read.
     reading: Mutex<()>,
 }
@@ -177,6 +183,7 @@ impl ChunkPlaces {
                 count,
                 look_up,
                 known: Mutex::default(),
+                finding: Mutex::default(),
                 reading: Mutex::default(),
             })),
         }
@@ -282,6 +289,21 @@ impl LookedUp {
         };
         if places.iter().any(|&place| place >= self.count) {
             return Err(outside());
+        }
+        let is_quick = self.look_up.is_quick();
+        let _one = is_quick.then(|| self.finding.lock().unwrap_or_else(|e| e.into_inner()));
+        if is_quick {
+            // The thread before may have found them.
+            let mut known = self.known();
+            known.check()?;
+            if whole.get().is_some() {
+                return Ok(None);
+            }
+            if places[1..].iter().all(|&place| known.get(place).is_some())
+                && let Some(slot) = known.get(first)
+            {
+                return Ok(Some(slot));
+            }
         }
         let found = match self.look_up.find(places.to_vec()) {
             Ok(found) => found,

@@ -48,6 +48,7 @@ fn bounds(filters: &[i32]) -> Bounds {
 }
 
 fn refusal(stored: &[StoredChunk], filters: &[i32]) -> Option<String> {
+    let stored = stored.iter().map(Entry::from).collect();
     let refused = check(stored, &bounds(filters)).err()?.to_string();
     refused.strip_prefix("chunk table: ").map(str::to_owned)
 }
@@ -86,7 +87,7 @@ fn sizes_that_cannot_be_are_refused() {
     let refused = |size, mask, filters: &[i32]| {
         let mut bounds = bounds(filters);
         bounds.file.end = u64::MAX;
-        check(&[chunk(0, 100, size, mask)], &bounds).is_err()
+        check(vec![Entry::from(&chunk(0, 100, size, mask))], &bounds).is_err()
     };
     // Unfiltered, shuffled and checked chunks have one size; the mask counts.
     for (filters, mask, exact) in [
@@ -217,6 +218,16 @@ fn agree(path: &Path) {
         check(&[place]);
     }
     check(&all);
+    let is_tree1 = std::fs::read(path)
+        .unwrap()
+        .windows(4)
+        .any(|part| part == b"TREE");
+    let whole = look_ups.whole(&file).unwrap();
+    assert_eq!(
+        whole.map(|table| table.slots),
+        is_tree1.then_some(slots),
+        "{path:?}"
+    );
 }
 
 #[test]
@@ -337,7 +348,12 @@ fn lies(lies_of: impl Fn(&[u8], &[Slot]) -> Vec<(usize, u64)>) -> Vec<String> {
             let mut bytes = bytes.clone();
             put(&mut bytes, at, number);
             std::fs::write(&bad, bytes).unwrap();
-            let found = look_ups.find(&StoreFile::open(&bad).unwrap(), &all);
+            let file = StoreFile::open(&bad).unwrap();
+            assert!(
+                look_ups.whole(&file).unwrap().is_none(),
+                "{form:?}, byte {at}"
+            );
+            let found = look_ups.find(&file, &all);
             let error = found.expect_err(&format!("{form:?}, byte {at}"));
             errors.push(error.to_string());
         }
@@ -438,4 +454,45 @@ fn no_byte_of_an_index_can_change_without_a_refusal_or_the_same_answer() {
             }
         }
     }
+}
+
+/// Trees of version 1 have no checksums: what another byte means must be the same for look-ups and for the table.
+#[test]
+fn the_whole_of_a_damaged_tree_is_what_look_ups_find() {
+    let dir = tempfile::tempdir().unwrap();
+    let (path, bad) = (dir.path().join("x.h5"), dir.path().join("bad.h5"));
+    // Chunks beyond the shape are in the tree, too.
+    let form: Form<'_> = (&[50, 60], &[None, None], &[1, 1]);
+    write(&path, false, true, form, Some(&[45, 50]));
+    let (slots, look_ups, _) = both(&path);
+    let all: Vec<u64> = (0..slots.len() as u64).collect();
+    let bytes = std::fs::read(&path).unwrap();
+    let trees = places_of(&bytes, b"TREE\x01");
+    let changed = trees.iter().flat_map(|at| (*at..at + 1200).step_by(5));
+    let mut same = 0;
+    for (number, at) in changed.enumerate() {
+        let mut bytes = bytes.clone();
+        bytes[at] ^= [1, 0x10, 0xff][number % 3];
+        std::fs::write(&bad, bytes).unwrap();
+        let file = StoreFile::open(&bad).unwrap();
+        let Some(whole) = look_ups.whole(&file).unwrap() else {
+            continue;
+        };
+        same += 1;
+        let mut found = 0;
+        for run in look_ups
+            .find(&file, &all)
+            .expect("only one of both refuses")
+        {
+            for (place, slot) in (run.first..).zip(run.slots) {
+                assert_eq!(
+                    whole.slots[place as usize], slot,
+                    "byte {at}, chunk {place}"
+                );
+                found += 1;
+            }
+        }
+        assert_eq!(found, slots.len());
+    }
+    assert!(same > 100, "{same}");
 }

@@ -65,6 +65,15 @@ enum NodeFault {
     Unknown,
 }
 
+impl<E> From<NodeFault> for Fault<E> {
+    fn from(fault: NodeFault) -> Self {
+        match fault {
+            NodeFault::Damaged(why) => Self::Damaged(why),
+            NodeFault::Unknown => Self::Unknown,
+        }
+    }
+}
+
 type Parsed<T> = Result<T, NodeFault>;
 
 fn cut() -> NodeFault {
@@ -288,11 +297,7 @@ impl Index {
         wanted.retain(|&place| place < self.places.count());
         wanted.sort_unstable();
         wanted.dedup();
-        let fault = |fault| match fault {
-            NodeFault::Damaged(why) => Fault::Damaged(why),
-            NodeFault::Unknown => Fault::Unknown,
-        };
-        let mut level = self.begin(wanted, &mut known).map_err(fault)?;
+        let mut level = self.begin(wanted, &mut known)?;
         let mut left = MOST_BYTES;
         for _ in 0..DEEPEST {
             if level.is_empty() {
@@ -314,7 +319,52 @@ impl Index {
                     Node::Tree2(node) => node.step(&bytes, self, wanted, &mut known),
                     Node::Array(part) => part.step(&bytes, self, wanted, &mut known),
                 };
-                below.extend(next.map_err(fault)?);
+                below.extend(next?);
+            }
+            level = below;
+        }
+        Err(Fault::Damaged("an index of too many levels"))
+    }
+
+    /// Returns the chunks at all places of the grid: what a look-up of each would find. [`Fault::Unknown`] unless the
+    /// index is a B-tree of version 1. The caller bounds the number of places.
+    pub(in super::super) fn all<P: Pages>(
+        &self,
+        pages: &mut P,
+    ) -> Result<Vec<Option<Entry>>, Fault<P::Error>> {
+        /// The bytes that a chunk takes in the index, at most: nodes are half full, and inner ones few.
+        const EACH: u64 = 512;
+        /// The largest number of nodes that are fetched in one request.
+        const TOGETHER: usize = 512;
+        let count = self.places.count();
+        let length = usize::try_from(count).map_err(|_| Fault::Unknown)?;
+        if !matches!(self.kind, Kind::Tree1) {
+            return Err(Fault::Unknown);
+        }
+        let mut table = vec![None; length];
+        let mut left = MOST_BYTES.saturating_add(count.saturating_mul(EACH));
+        let size = tree::Tree1Node::size(&self.sizes, self.places.rank());
+        let mut level = vec![(tree::Tree1Node::root(self.addr), 0..count)];
+        for _ in 0..DEEPEST {
+            if level.is_empty() {
+                return Ok(table);
+            }
+            let mut below = Vec::new();
+            for nodes in level.chunks(TOGETHER) {
+                left = left
+                    .checked_sub(size.saturating_mul(nodes.len() as u64))
+                    .filter(|_| size <= LARGEST_NODE)
+                    .ok_or(Fault::Unknown)?;
+                let ranges: Vec<_> = nodes
+                    .iter()
+                    .map(|(node, _)| self.range(node.addr, size))
+                    .collect();
+                pages.fetch(&ranges).map_err(Fault::Pages)?;
+                for ((node, places), range) in nodes.iter().zip(ranges) {
+                    let bytes = pages.bytes(range).map_err(Fault::Pages)?;
+                    let next = node.fill(&bytes, self, places, &mut table);
+                    below.extend(next?);
+                }
             }
             level = below;
         }

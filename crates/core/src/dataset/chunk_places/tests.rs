@@ -48,6 +48,10 @@ impl LookUp for Index {
         Ok(places.into_iter().map(run).collect())
     }
 
+    fn is_quick(&self) -> bool {
+        true
+    }
+
     fn cost(&self) -> u64 {
         COST
     }
@@ -97,6 +101,24 @@ fn a_few_chunks_are_looked_up_and_many_read_the_table() {
     assert!((0..COUNT).all(|place| places.get(place).unwrap() == slot(place)));
     assert!(places.get(COUNT).is_err());
     assert_eq!(counts().1, 1);
+}
+
+#[test]
+fn threads_that_want_one_chunk_look_it_up_once() {
+    let index = Index::default();
+    let looked_up = index.looked_up.clone();
+    let places = places(index);
+    let together = std::sync::Barrier::new(8);
+    std::thread::scope(|scope| {
+        for _ in 0..8 {
+            scope.spawn(|| {
+                together.wait();
+                assert_eq!(places.get(7).unwrap(), slot(7));
+                places.prepare(500..510).unwrap();
+            });
+        }
+    });
+    assert_eq!(looked_up.load(Ordering::Relaxed), 2);
 }
 
 #[test]

@@ -301,6 +301,10 @@ impl LookUp for ChunkIndex {
         Ok(store.context.h5.chunks(&store.file, self.dataset, places)?)
     }
 
+    fn is_quick(&self) -> bool {
+        !self.is_far
+    }
+
     fn cost(&self) -> u64 {
         match self.is_far {
             // A look-up takes up to three round trips, in which the index of so many chunks can be fetched.

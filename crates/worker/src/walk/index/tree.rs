@@ -1,5 +1,7 @@
 //! B-trees of chunks: version 1, whose keys are coordinates in elements, and version 2, whose records are chunks.
 
+use std::ops::Range;
+
 use super::super::cursor::Cursor;
 use super::super::tree2;
 use super::super::{NOWHERE, Sizes};
@@ -54,13 +56,8 @@ impl Tree1Node {
         Ok((size, mask, coords))
     }
 
-    pub(super) fn step(
-        &self,
-        bytes: &[u8],
-        index: &Index,
-        wanted: Vec<u64>,
-        known: &mut Known,
-    ) -> Parsed<Below> {
+    /// Parses and checks the node. The root of an empty tree has no keys.
+    fn parse(&self, bytes: &[u8], index: &Index) -> Parsed<Tree1Keys> {
         let places = &index.places;
         let at = &mut Cursor::new(bytes, &index.sizes);
         let head = |at: &mut Cursor<'_>| {
@@ -79,68 +76,147 @@ impl Tree1Node {
             // An extension of the superblock may allow more.
             return Err(NodeFault::Unknown);
         }
+        let mut node = Tree1Keys {
+            level,
+            keys: Vec::new(),
+            end: Coords::new(),
+        };
         if entries == 0 {
-            known.extend(wanted.into_iter().map(|place| (place, None)));
             return match self.level {
-                None => Ok(Below::new()),
+                None => Ok(node),
                 Some(_) => damaged("a node without chunks"),
             };
         }
-        let mut keys = Vec::new();
         for _ in 0..entries {
             let key = Self::key(at, places.chunk())?;
-            keys.push((key, at.offset().ok_or_else(cut)?));
+            node.keys.push((key, at.offset().ok_or_else(cut)?));
         }
-        let (_, _, end) = Self::key(at, places.chunk())?;
-        let coords = |k: usize| keys.get(k).map_or(&end, |((_, _, coords), _)| coords);
-        if (0..keys.len()).any(|k| coords(k) >= coords(k + 1)) {
+        (_, _, node.end) = Self::key(at, places.chunk())?;
+        if (0..node.keys.len()).any(|k| node.coords(k) >= node.coords(k + 1)) {
             return damaged("the keys of a node are out of order");
         }
         if let Some((low, high)) = &self.keys
-            && (coords(0) < low || &end > high)
+            && (node.coords(0) < low || &node.end > high)
         {
             return damaged("the keys of a node disagree with those of the node above it");
         }
+        Ok(node)
+    }
+
+    pub(super) fn step(
+        &self,
+        bytes: &[u8],
+        index: &Index,
+        wanted: Vec<u64>,
+        known: &mut Known,
+    ) -> Parsed<Below> {
+        let node = self.parse(bytes, index)?;
         let mut below = Below::new();
         for place in wanted {
-            let mut target = places.coords(place);
+            let mut target = index.places.coords(place);
             target.push(0);
-            let after = keys.partition_point(|((_, _, coords), _)| *coords <= target);
-            let Some(k) = after.checked_sub(1).filter(|_| target < end) else {
+            let after = node
+                .keys
+                .partition_point(|((_, _, coords), _)| *coords <= target);
+            let Some(k) = after.checked_sub(1).filter(|_| target < node.end) else {
                 known.insert(place, None);
                 continue;
             };
-            let addr = keys[k].1;
-            if addr == NOWHERE {
-                return damaged("a node without an address");
-            }
-            if level > 0 {
-                let node = Node::Tree1(Self {
-                    addr,
-                    level: Some(level - 1),
-                    keys: Some((coords(k).clone(), coords(k + 1).clone())),
-                });
+            if node.level > 0 {
+                let child = Node::Tree1(node.child(k)?);
                 match below.last_mut() {
-                    Some((last, places)) if *last == node => places.push(place),
-                    _ => below.push((node, vec![place])),
+                    Some((last, places)) if *last == child => places.push(place),
+                    _ => below.push((child, vec![place])),
                 }
             } else {
                 known.entry(place).or_insert(None);
             }
         }
-        if level > 0 {
-            return Ok(below);
+        if node.level == 0 {
+            leaf(index, &node.chunks(&index.sizes)?, known);
         }
-        let chunks = keys.iter().map(|((size, mask, coords), addr)| {
+        Ok(below)
+    }
+
+    /// Puts the chunks of a leaf into `table`, which has a slot for each place. Returns the nodes below another node,
+    /// each with its places. `places` are those for which a look-up reaches this node.
+    pub(super) fn fill(
+        &self,
+        bytes: &[u8],
+        index: &Index,
+        places: &Range<u64>,
+        table: &mut [Option<Entry>],
+    ) -> Parsed<Vec<(Self, Range<u64>)>> {
+        let node = self.parse(bytes, index)?;
+        if node.level == 0 {
+            for (coords, entry) in node.chunks(&index.sizes)? {
+                let place = index.places.place(&coords).filter(|at| places.contains(at));
+                let slot = place.and_then(|at| table.get_mut(usize::try_from(at).ok()?));
+                if let Some(slot) = slot {
+                    *slot = Some(entry);
+                }
+            }
+            return Ok(Vec::new());
+        }
+        let mut below = Vec::new();
+        let mut first = node.first_place(0, index);
+        for k in 0..node.keys.len() {
+            let next = node.first_place(k + 1, index);
+            let range = first.max(places.start)..next.min(places.end);
+            if !range.is_empty() {
+                below.push((node.child(k)?, range));
+            }
+            first = next;
+        }
+        Ok(below)
+    }
+}
+
+/// The content of a node of a tree of version 1: keys that ascend, each with the address of what is behind it.
+struct Tree1Keys {
+    level: u8,
+    keys: Vec<((u64, u32, Coords), u64)>,
+    /// The end of the range of the last key.
+    end: Coords,
+}
+
+impl Tree1Keys {
+    fn coords(&self, k: usize) -> &Coords {
+        let key = self.keys.get(k);
+        key.map_or(&self.end, |((_, _, coords), _)| coords)
+    }
+
+    /// Returns the first place that is not before a key.
+    fn first_place(&self, k: usize, index: &Index) -> u64 {
+        let Some((byte, chunk)) = self.coords(k).split_last() else {
+            return 0;
+        };
+        let inside = *byte > 0 && index.places.place(chunk).is_some();
+        index.places.ceil(chunk) + u64::from(inside)
+    }
+
+    /// Returns the node behind a key.
+    fn child(&self, k: usize) -> Parsed<Tree1Node> {
+        match (self.keys.get(k), self.level.checked_sub(1)) {
+            (Some(&(_, addr)), Some(level)) if addr != NOWHERE => Ok(Tree1Node {
+                addr,
+                level: Some(level),
+                keys: Some((self.coords(k).clone(), self.coords(k + 1).clone())),
+            }),
+            _ => damaged("a node without an address"),
+        }
+    }
+
+    /// Returns the chunks of a leaf.
+    fn chunks(&self, sizes: &Sizes) -> Parsed<Vec<(Coords, Entry)>> {
+        let chunks = self.keys.iter().map(|((size, mask, coords), addr)| {
             let (byte, chunk) = coords.split_last().ok_or_else(cut)?;
             if *byte != 0 || *addr == NOWHERE {
                 return damaged("a chunk does not start on the grid");
             }
-            Ok((chunk.to_vec(), entry_at(*addr, *size, *mask, &index.sizes)))
+            Ok((chunk.to_vec(), entry_at(*addr, *size, *mask, sizes)))
         });
-        let chunks: Vec<(Coords, Entry)> = chunks.collect::<Parsed<_>>()?;
-        leaf(index, &chunks, known);
-        Ok(below)
+        chunks.collect()
     }
 }
 
