@@ -40,11 +40,10 @@ impl Tree1Node {
         8 + 2 * o + 2 * sizes.chunk * (key + o) + key
     }
 
-    /// Reads a key: the size of a chunk, its mask, and its coordinates.
-    fn key(at: &mut Cursor<'_>, chunk: &[u64]) -> Parsed<(u64, u32, Coords)> {
+    /// Reads a key, the size of a chunk, its mask, and its coordinates, which are added to `coords`.
+    fn key(at: &mut Cursor<'_>, chunk: &[u64], coords: &mut Coords) -> Parsed<(u64, u32)> {
         let size = at.number(4).ok_or_else(cut)?;
         let mask = at.number(4).ok_or_else(cut)? as u32;
-        let mut coords = Coords::with_capacity(chunk.len() + 1);
         for side in chunk {
             let start = at.number(8).ok_or_else(cut)?;
             if start % side != 0 {
@@ -53,7 +52,7 @@ impl Tree1Node {
             coords.push(start / side);
         }
         coords.push(at.number(8).ok_or_else(cut)?);
-        Ok((size, mask, coords))
+        Ok((size, mask))
     }
 
     /// Parses and checks the node. The root of an empty tree has no keys.
@@ -76,10 +75,12 @@ impl Tree1Node {
             // An extension of the superblock may allow more.
             return Err(NodeFault::Unknown);
         }
+        let (rank, count) = (places.rank(), usize::try_from(entries).unwrap_or(0));
         let mut node = Tree1Keys {
             level,
-            keys: Vec::new(),
-            end: Coords::new(),
+            rank,
+            keys: Vec::with_capacity(count),
+            coords: Coords::with_capacity((count + 1) * (rank + 1)),
         };
         if entries == 0 {
             return match self.level {
@@ -88,15 +89,15 @@ impl Tree1Node {
             };
         }
         for _ in 0..entries {
-            let key = Self::key(at, places.chunk())?;
-            node.keys.push((key, at.offset().ok_or_else(cut)?));
+            let (size, mask) = Self::key(at, places.chunk(), &mut node.coords)?;
+            node.keys.push((at.offset().ok_or_else(cut)?, size, mask));
         }
-        (_, _, node.end) = Self::key(at, places.chunk())?;
+        Self::key(at, places.chunk(), &mut node.coords)?;
         if (0..node.keys.len()).any(|k| node.coords(k) >= node.coords(k + 1)) {
             return damaged("the keys of a node are out of order");
         }
         if let Some((low, high)) = &self.keys
-            && (node.coords(0) < low || &node.end > high)
+            && (node.coords(0) < &**low || node.coords(count) > &**high)
         {
             return damaged("the keys of a node disagree with those of the node above it");
         }
@@ -115,10 +116,8 @@ impl Tree1Node {
         for place in wanted {
             let mut target = index.places.coords(place);
             target.push(0);
-            let after = node
-                .keys
-                .partition_point(|((_, _, coords), _)| *coords <= target);
-            let Some(k) = after.checked_sub(1).filter(|_| target < node.end) else {
+            let after = node.after(&target);
+            let Some(k) = after.checked_sub(1).filter(|&k| k < node.keys.len()) else {
                 known.insert(place, None);
                 continue;
             };
@@ -133,7 +132,9 @@ impl Tree1Node {
             }
         }
         if node.level == 0 {
-            leaf(index, &node.chunks(&index.sizes)?, known);
+            let chunks = node.chunks(&index.sizes);
+            let chunks = chunks.map(|chunk| chunk.map(|(coords, entry)| (coords.to_vec(), entry)));
+            leaf(index, &chunks.collect::<Parsed<Vec<_>>>()?, known);
         }
         Ok(below)
     }
@@ -149,8 +150,10 @@ impl Tree1Node {
     ) -> Parsed<Vec<(Self, Range<u64>)>> {
         let node = self.parse(bytes, index)?;
         if node.level == 0 {
-            for (coords, entry) in node.chunks(&index.sizes)? {
-                let place = index.places.place(&coords).filter(|at| places.contains(at));
+            for chunk in node.chunks(&index.sizes) {
+                let (coords, entry) = chunk?;
+                let place = index.places.place(coords);
+                let place = place.filter(|at| places.contains(at));
                 let slot = place.and_then(|at| table.get_mut(usize::try_from(at).ok()?));
                 if let Some(slot) = slot {
                     *slot = Some(entry);
@@ -172,18 +175,28 @@ impl Tree1Node {
     }
 }
 
-/// The content of a node of a tree of version 1: keys that ascend, each with the address of what is behind it.
+/// The content of a node of a tree of version 1.
 struct Tree1Keys {
     level: u8,
-    keys: Vec<((u64, u32, Coords), u64)>,
-    /// The end of the range of the last key.
-    end: Coords,
+    rank: usize,
+    /// What is behind each key: an address, and of a chunk its size and mask.
+    keys: Vec<(u64, u64, u32)>,
+    /// The coordinates of all keys, which ascend, and of the end of the last one.
+    coords: Coords,
 }
 
 impl Tree1Keys {
-    fn coords(&self, k: usize) -> &Coords {
-        let key = self.keys.get(k);
-        key.map_or(&self.end, |((_, _, coords), _)| coords)
+    fn coords(&self, k: usize) -> &[u64] {
+        let each = self.rank + 1;
+        self.coords
+            .get(k * each..(k + 1) * each)
+            .unwrap_or_default()
+    }
+
+    /// Returns the number of keys that are not behind some coordinates, with the end of the last one.
+    fn after(&self, target: &[u64]) -> usize {
+        let keys = self.coords.chunks_exact(self.rank + 1);
+        keys.take_while(|key| *key <= target).count()
     }
 
     /// Returns the first place that is not before a key.
@@ -198,25 +211,25 @@ impl Tree1Keys {
     /// Returns the node behind a key.
     fn child(&self, k: usize) -> Parsed<Tree1Node> {
         match (self.keys.get(k), self.level.checked_sub(1)) {
-            (Some(&(_, addr)), Some(level)) if addr != NOWHERE => Ok(Tree1Node {
+            (Some(&(addr, ..)), Some(level)) if addr != NOWHERE => Ok(Tree1Node {
                 addr,
                 level: Some(level),
-                keys: Some((self.coords(k).clone(), self.coords(k + 1).clone())),
+                keys: Some((self.coords(k).to_vec(), self.coords(k + 1).to_vec())),
             }),
             _ => damaged("a node without an address"),
         }
     }
 
     /// Returns the chunks of a leaf.
-    fn chunks(&self, sizes: &Sizes) -> Parsed<Vec<(Coords, Entry)>> {
-        let chunks = self.keys.iter().map(|((size, mask, coords), addr)| {
-            let (byte, chunk) = coords.split_last().ok_or_else(cut)?;
-            if *byte != 0 || *addr == NOWHERE {
+    fn chunks(&self, sizes: &Sizes) -> impl Iterator<Item = Parsed<(&[u64], Entry)>> {
+        let keys = self.keys.iter().enumerate();
+        keys.map(move |(k, &(addr, size, mask))| {
+            let (byte, chunk) = self.coords(k).split_last().ok_or_else(cut)?;
+            if *byte != 0 || addr == NOWHERE {
                 return damaged("a chunk does not start on the grid");
             }
-            Ok((chunk.to_vec(), entry_at(*addr, *size, *mask, sizes)))
-        });
-        chunks.collect()
+            Ok((chunk, entry_at(addr, size, mask, sizes)))
+        })
     }
 }
 
