@@ -195,18 +195,22 @@ def without_fusermount3():
 @check
 def fstab():
     """Lines of fstab and a unit, for the next boot; mount -a mounts them now."""
-    for name in ("read", "work", "unit"):
+    for name in ("read", "work", "some", "unit"):
         Path(f"/mnt/{name}").mkdir()
     shutil.copytree(LAB / "stores", "/srv/boot")
+    Path("/srv/some").mkdir()
+    shutil.copy(LAB / "stores/plain.h5", "/srv/some")
+    Path("/srv/some/broken.h5").write_text("no store")
     with open("/etc/fstab", "a") as lines:
         lines.write("/srv/boot/cells.h5df /mnt/read npyfs ro,allow_other 0 0\n")
         lines.write("/srv/boot/plain.h5 /mnt/work npyfs rw,allow_other,checkout=work 0 0\n")
+        lines.write("/srv/some /mnt/some npyfs ro 0 0\n")
     run("systemctl", "daemon-reload")
     run("mount", "-a")
     Path("/etc/npyfs").mkdir(exist_ok=True)
     Path("/etc/npyfs/flights.conf").write_text("STORE=/srv/boot/flights.h5\nMOUNTPOINT=/mnt/unit\nOPTIONS=ro,allow_other\n")
     run("systemctl", "enable", "--now", "npyfs@flights")
-    assert run("findmnt", "-n", "-t", "fuse.npyfs", "-o", "TARGET").stdout.split() == ["/mnt/read", "/mnt/work", "/mnt/unit"]
+    assert run("findmnt", "-n", "-t", "fuse.npyfs", "-o", "TARGET").stdout.split() == ["/mnt/read", "/mnt/work", "/mnt/some", "/mnt/unit"]
 
 
 @check
@@ -260,9 +264,11 @@ def log_after_boot():
     said = run("npyfs", "log", "--checkout", "work", "/srv/boot/plain.h5").stdout
     assert "refused" in said and said.count("mounted at") >= 1, said
     # systemd mounted it, without HOME; its log outlives it.
-    run("umount", "/mnt/read")
-    until(lambda: not run("findmnt", "/mnt/read", code=None).stdout, "the unmount")
-    run("npyfs", "log", "/mnt/read")
+    assert "plain.h5" in os.listdir("/mnt/some")
+    run("umount", "/mnt/some")
+    until(lambda: not run("findmnt", "/mnt/some", code=None).stdout, "the unmount")
+    left_out = run("npyfs", "log", "/mnt/some").stdout
+    assert "broken.h5" in left_out, left_out
     return f"{len(said.splitlines())} lines"
 
 
