@@ -203,6 +203,11 @@ def test_what_is_damaged_is_named_and_stays(written):
     assert "two~7: no commit has it" in gc(store, "--older-than", "0", code=3).stderr
     assert (top(store) / "two~7/index").exists()
     shutil.rmtree(top(store) / "two~7")
+    # A mount that was killed while it committed has begun the layer in which it was to go on.
+    (top(store) / "two~7").mkdir()
+    (top(store) / "two~7/holder").write_bytes(b"")
+    assert gc(store, "--older-than", "0").stdout.startswith("removed 1 names")
+    assert not (top(store) / "two~7").exists()
     # Without knowing what is committed nothing is removed.
     left = litter_again(store)
     commit = top(store) / "commits/00000000000000000002.json"

@@ -1,6 +1,7 @@
 """Power cuts. The host's disk notes every write and every flush of the machine (QEMU's blklogwrites, in the form of dm-log-writes). In its
-first boot the machine works on a checkout; in the second one it makes the disk as it would have been after a cut at many moments: all
-that was written before the last flush, and of what came later a random part. What npyfs confirmed must be there, and nothing half.
+first boot the machine works on a checkout and on the staging area of a Hangar repository; in the second one it makes the disk as it would
+have been after a cut at many moments: all that was written before the last flush, and of what came later a random part. What npyfs
+confirmed must be there, and nothing half.
 
 After each confirmation the machine writes a mark beside the file system, past every cache, so that the log knows it, too."""
 
@@ -71,6 +72,38 @@ def keep():
     run("npyfs", "keep", "-o", f"keep=50M,cache_dir={CACHE}", ROOM / STORE, KEPT)
 
 
+REPOSITORY, FIRST_KEY = "digits", 100_000
+
+
+def staged_value(point, key):
+    """A sample like the others of the repository."""
+    return np.full_like(np.load(point / "stage/digits/7.npy"), key % 251)
+
+
+def stage(mark, keys):
+    """New samples in the staging area of a Hangar repository."""
+    with mount(ROOM / REPOSITORY, "--checkout", "work") as point:
+        for key in keys:
+            mark(begin="sample")
+            with open(point / f"stage/digits/{key}.npy", "wb") as file:
+                np.save(file, staged_value(point, key))
+                file.flush()
+                os.fsync(file.fileno())
+            mark(done="sample", key=key)
+
+
+def examine_staged(keys):
+    """All samples that were confirmed are there, and no sample is half there; raises."""
+    with mount(ROOM / REPOSITORY, "--checkout", "work") as point:
+        found = {int(path.stem) for path in (point / "stage/digits").glob("*.npy")}
+        assert keys <= found, f"{len(keys - found)} of {len(keys)} staged samples are lost"
+        for key in found:
+            if key >= FIRST_KEY:
+                array = np.load(point / f"stage/digits/{key}.npy")
+                assert (array == staged_value(point, key)).all(), f"sample {key} is another one"
+    run("npyfs", "verify", ROOM / REPOSITORY)
+
+
 @check
 def work(system):
     """Random work, each piece marked before it begins and after it was confirmed."""
@@ -80,6 +113,7 @@ def work(system):
     run(f"mkfs.{system}", "-q", "-F" if system == "ext4" else "-f", partition(1))
     run("mount", partition(1), ROOM)
     shutil.copy(LAB / "stores" / STORE, ROOM / STORE)
+    shutil.copytree(LAB / "stores" / REPOSITORY, ROOM / REPOSITORY)
     run("sync")
     SPANS.write_text(json.dumps([span(1), span(2)]))
     mark = Marks()
@@ -105,6 +139,7 @@ def work(system):
                     write(point, name, n, way)
                     mark(done=n, name=name, value=n)
         keep()
+        stage(mark, range(FIRST_KEY + n, FIRST_KEY + n + 3))
         mark(begin="commit")
         done = run("npyfs", "checkout", "commit", "-m", f"{n}", ROOM / STORE, f"c{commits}", code=None)
         if done.returncode == 0:
@@ -153,7 +188,7 @@ def moments(log, marks, rng):
     return chosen
 
 
-def examine(image, confirmed, pending, commits):
+def examine(image, confirmed, pending, commits, staged):
     """What is wrong with a disk after a cut; raises."""
     run("btrfs", "device", "scan", "--forget", code=None)
     run("mount", "-o", "loop", image, ROOM)
@@ -184,6 +219,7 @@ def examine(image, confirmed, pending, commits):
                     assert sha256(point / KEPT) == expected, "a kept copy is another array"
         run("npyfs", "verify", ROOM / STORE)
         run("npyfs", "checkout", "commit", "-m", "after", ROOM / STORE, f"c{made}")
+        examine_staged(staged)
     finally:
         run("umount", ROOM)
 
@@ -199,7 +235,7 @@ def cuts(system):
         file.truncate(end - start)
     # Later than the last flush: may be there or not.
     loose = []
-    confirmed, pending, commits = {}, None, 0
+    confirmed, pending, commits, staged = {}, None, 0, set()
     wrong, dropped = [], 0
     with base.open("r+b") as disk:
         for number, (offset, data, flags) in enumerate(log):
@@ -207,6 +243,9 @@ def cuts(system):
                 mark = json.loads(data[:SIZE].split(b"\0")[0])
                 if mark.get("done") == "commit":
                     commits, pending = mark["commits"], None
+                elif mark.get("done") == "sample":
+                    staged.add(mark["key"])
+                    pending = None
                 elif "done" in mark:
                     confirmed[mark["name"]], pending = mark["value"], None
                 elif mark["begin"] is not True:
@@ -231,13 +270,13 @@ def cuts(system):
                         else:
                             dropped += 1
                 try:
-                    examine(cut, dict(confirmed), pending, commits)
+                    examine(cut, dict(confirmed), pending, commits, set(staged))
                 except (AssertionError, subprocess.TimeoutExpired, OSError, ValueError) as problem:
                     wrong.append(f"after entry {number} ({len(loose)} writes were loose, {keep:.2f} kept, pending {pending}): {problem}")
                     report("cut", "note", wrong[-1][:1500])
                 cut.unlink()
     assert not wrong, f"{len(wrong)} of {len(chosen)} cuts: {wrong[0]}"
-    return f"{len(chosen)} cuts among {log.entries} writes and flushes; {dropped} writes were lost in them"
+    return f"{len(chosen)} cuts, {len(staged)} staged samples, among {log.entries} writes and flushes; {dropped} writes were lost in them"
 
 
 def main(task):

@@ -235,10 +235,7 @@ impl Collector {
             return Ok(());
         };
         let dir = top.below(&found.name)?;
-        if dir_of(checkout, commits) != found.name {
-            let why = "no commit has it, and it is not what the checkout of this name is now: look what is in it";
-            return Err(Error::new(ErrorKind::Stale, why).about(dir.path().display()));
-        }
+        let is_current = dir_of(checkout, commits) == found.name;
         let changes = IndexChanges::read(&dir)?;
         // A mount that committed went on in it, and nothing was written since.
         let is_left =
@@ -249,12 +246,22 @@ impl Collector {
             let known = [index::NAME, layer_lock::NAME, LOG, &old];
             known.contains(&found.name.as_str()) || found.name.starts_with(SCRATCH)
         };
-        if is_begun || !place(&dir, &self.storage).found()?.iter().all(is_bare) {
+        let is_bare = place(&dir, &self.storage).found()?.iter().all(is_bare);
+        // A mount was to go on in it after a commit, and ended before the commit was made.
+        if !is_current && !(is_left && is_bare) {
+            let why = "no commit has it, and it is not what the checkout of this name is now: look what is in it";
+            return Err(Error::new(ErrorKind::Stale, why).about(dir.path().display()));
+        }
+        if is_current && (is_begun || !is_bare) {
             layers.push(found.name.clone());
             return Ok(());
         }
+        let why = match is_current {
+            true => NEVER_WRITTEN,
+            false => "a commit that never happened",
+        };
         if let Some(_held) = self.held(&dir, &found.name)? {
-            self.take(&place(top, &self.storage), "", found, NEVER_WRITTEN);
+            self.take(&place(top, &self.storage), "", found, why);
         }
         Ok(())
     }
