@@ -248,7 +248,8 @@ impl Collector {
         };
         let is_bare = place(&dir, &self.storage).found()?.iter().all(is_bare);
         // A mount was to go on in it after a commit, and ended before the commit was made.
-        if !is_current && !(is_left && is_bare) {
+        let is_next = is_left && is_bare;
+        if !(is_current || is_next) {
             let why = "no commit has it, and it is not what the checkout of this name is now: look what is in it";
             return Err(Error::new(ErrorKind::Stale, why).about(dir.path().display()));
         }
