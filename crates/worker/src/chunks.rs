@@ -17,7 +17,7 @@ use super::walk::Pages;
 use super::walk::index::{Entry, Fault, Index, Places};
 use npyfs_base::error::{Error, ErrorKind};
 use npyfs_hdf5::protocol::largest_stored;
-use npyfs_hdf5::protocol::{ChunkRun, ChunkTable, H5Error, MAX_SLOTS, Slot};
+use npyfs_hdf5::protocol::{ChunkRun, ChunkTable, H5Error, LOOKED_UP_FROM, MAX_SLOTS, Slot};
 use npyfs_io::file::StoreFile;
 
 /// The bounds that every stored chunk of a dataset must keep.
@@ -190,6 +190,11 @@ impl LookUps {
         let index = index.map_err(|e| not_read(file, e))?;
         let bounds = bounds.clone();
         Ok(index.map(|index| Self { index, bounds }))
+    }
+
+    /// Returns whether there are so many chunks that they are looked up.
+    pub(super) fn is_large(&self) -> bool {
+        self.index.count() >= LOOKED_UP_FROM as u64
     }
 
     /// Returns the whole table, checked as that of libhdf5 is: `table` takes three times as long, as libhdf5 goes

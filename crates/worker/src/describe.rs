@@ -457,19 +457,19 @@ impl Readable {
         dataset: &OpenDataset,
         look_up: bool,
     ) -> Result<Option<ChunkTable>, H5Error> {
-        /// The smallest number of chunks whose table is read here: libhdf5 takes 0.1 ms for fewer.
+        /// The smallest number of chunks whose table is read here: libhdf5 reads few chunks soon enough.
         const LEAST: usize = 256;
-        if look_up && self.look_ups(file, dataset, LOOKED_UP_FROM)?.is_some() {
-            return Ok(Some(ChunkTable {
+        let least = match (file.far(), look_up) {
+            (None, _) => LEAST,
+            (Some(_), true) => LOOKED_UP_FROM,
+            // What a worker reads of a remote file is fetched in larger parts for libhdf5.
+            (Some(_), false) => return Ok(None),
+        };
+        match self.look_ups(file, dataset, least)? {
+            Some(index) if look_up && index.is_large() => Ok(Some(ChunkTable {
                 looked_up: true,
                 ..ChunkTable::default()
-            }));
-        }
-        // What a worker reads of a remote file is fetched in larger parts for libhdf5.
-        if file.far().is_some() {
-            return Ok(None);
-        }
-        match self.look_ups(file, dataset, LEAST)? {
+            })),
             Some(index) => index.whole(file),
             None => Ok(None),
         }

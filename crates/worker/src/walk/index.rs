@@ -274,6 +274,11 @@ impl Index {
         }))
     }
 
+    /// Returns the number of places of the grid.
+    pub(in super::super) fn count(&self) -> u64 {
+        self.places.count()
+    }
+
     fn range(&self, addr: u64, len: u64) -> Range<u64> {
         let start = addr.saturating_add(self.sizes.base).min(self.end);
         start..start.saturating_add(len).min(self.end)
@@ -336,7 +341,7 @@ impl Index {
         const EACH: u64 = 512;
         /// The largest number of nodes that are fetched in one request.
         const TOGETHER: usize = 512;
-        let count = self.places.count();
+        let count = self.count();
         let length = usize::try_from(count).map_err(|_| Fault::Unknown)?;
         if !matches!(self.kind, Kind::Tree1) {
             return Err(Fault::Unknown);
