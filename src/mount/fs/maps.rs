@@ -83,6 +83,44 @@ pub(super) struct PageReads {
 struct Last {
     end: u64,
     len: u64,
+    run: Run,
+}
+
+/// The number of runs that are given what is expected of them before one is measured again.
+const EXPECTED: u32 = 8;
+
+/// What a reader goes through in order before it goes on elsewhere: `a[i:i+8]`, again and again. The kernel asks for nothing that
+/// it has been given, so a run is measured by giving it little at first.
+#[derive(Default)]
+struct Run {
+    /// The bytes that this run was given, at first and until now.
+    first: u64,
+    given: u64,
+    /// What the run that was measured last was given; 0 if that was one row.
+    measured: u64,
+    /// What runs are given at first, and for how many of them this holds.
+    expected: u64,
+    left: u32,
+}
+
+impl Run {
+    /// Begins a run whose first row has `row` bytes. Returns the bytes to give.
+    fn begin(&mut self, row: u64) -> u64 {
+        let goes_on = self.given > self.first;
+        if self.left > 0 && !goes_on {
+            self.left -= 1;
+        } else {
+            // Two runs show what to expect of others.
+            let taken = if goes_on { self.given } else { 0 };
+            self.expected = taken.min(self.measured).min(LARGEST);
+            self.measured = taken;
+            self.left = if self.expected > 0 { EXPECTED } else { 0 };
+        }
+        let expected = if self.left > 0 { self.expected } else { 0 };
+        self.first = expected.max(row);
+        self.given = self.first;
+        self.first
+    }
 }
 
 impl PageReads {
@@ -125,26 +163,26 @@ impl PageReads {
         asked: Range<u64>,
         size: u64,
     ) -> Range<u64> {
-        let (end, len) = {
-            let last = self.last();
-            (last.end, last.len)
-        };
+        let row = self.row(content, page, &asked);
+        let mut last = self.last();
+        let (end, len) = (last.end, last.len);
         let in_order = len > 0 && (end..=end.saturating_add(len)).contains(&asked.start);
         let wanted = if !asked.start.is_multiple_of(page) || size >= LONG {
             asked
         } else if in_order {
             let factor = if content.is_costly() { 2 } else { 8 };
             let len = (factor * len).clamp(size, LARGEST) / page * page;
+            last.run.given = last.run.given.saturating_add(len);
             asked.start..asked.start.saturating_add(len).max(asked.end)
         } else if size == page {
-            self.row(content, page, &asked)
+            let given = last.run.begin(row.end - row.start) / page * page;
+            let end = row.start.saturating_add(given).min(content.len());
+            row.start..end.next_multiple_of(page).max(row.end)
         } else {
             asked
         };
-        *self.last() = Last {
-            end: wanted.end,
-            len: wanted.end - wanted.start,
-        };
+        last.end = wanted.end;
+        last.len = wanted.end - wanted.start;
         wanted
     }
 
@@ -255,6 +293,42 @@ mod tests {
         assert_eq!(wanted(9004, 9006), 9004 * PAGE..9036 * PAGE);
         assert_eq!(wanted(100, 102), 100 * PAGE..102 * PAGE);
         assert_eq!(wanted(102, 134), 102 * PAGE..134 * PAGE);
+    }
+
+    #[test]
+    fn runs_are_given_what_runs_before_took() {
+        let rows = array(10_000, 12288);
+        let reads = PageReads::new();
+        // The pages of each request for 8 rows, 25 pages, somewhere; of one row after `runs`.
+        let run = |number: u64, pages: u64| {
+            let (mut at, mut given) = (number * 300, Vec::new());
+            let end = at + pages;
+            while at < end {
+                let wanted = reads.wanted(&rows, PAGE, page(at)).range;
+                given.push((wanted.end - wanted.start) / PAGE);
+                at = wanted.end / PAGE;
+            }
+            given
+        };
+        assert_eq!(run(1, 25), [4, 32]);
+        assert_eq!(run(2, 25), [4, 32]);
+        for number in 3..11 {
+            assert_eq!(run(number, 25), [36], "{number}");
+        }
+        // One is measured now and then.
+        assert_eq!(run(11, 25), [4, 32]);
+        assert_eq!(run(12, 25), [36]);
+        // A reader of single rows is given too much eight times.
+        for number in 13..20 {
+            assert_eq!(run(number, 4), [36], "{number}");
+        }
+        for number in 20..30 {
+            assert_eq!(run(number, 4), [4], "{number}");
+        }
+        // One run alone shows nothing.
+        assert_eq!(run(30, 25), [4, 32]);
+        assert_eq!(run(31, 4), [4]);
+        assert_eq!(run(32, 25), [4, 32]);
     }
 
     #[test]
