@@ -299,7 +299,7 @@ mod tests {
     fn runs_are_given_what_runs_before_took() {
         let rows = array(10_000, 12288);
         let reads = PageReads::new();
-        // The pages of each request for 8 rows, 25 pages, somewhere; of one row after `runs`.
+        // Touches some pages in order, and returns how many each request is given.
         let run = |number: u64, pages: u64| {
             let (mut at, mut given) = (number * 300, Vec::new());
             let end = at + pages;
