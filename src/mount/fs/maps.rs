@@ -89,8 +89,8 @@ struct Last {
 /// The number of runs that are given what is expected of them before one is measured again.
 const EXPECTED: u32 = 8;
 
-/// What a reader goes through in order before it goes on elsewhere: `a[i:i+8]`, again and again. The kernel asks for nothing that
-/// it has been given, so a run is measured by giving it little at first.
+/// What a reader goes through in order before it goes on elsewhere: `a[i:i+8]`, again and again. The kernel asks for
+/// nothing that it has been given, so a run is measured by giving it little at first.
 #[derive(Default)]
 struct Run {
     /// The bytes that this run was given, at first and until now.
@@ -106,12 +106,12 @@ struct Run {
 impl Run {
     /// Begins a run whose first row has `row` bytes. Returns the bytes to give.
     fn begin(&mut self, row: u64) -> u64 {
-        let goes_on = self.given > self.first;
-        if self.left > 0 && !goes_on {
+        let went_on = self.given > self.first;
+        if self.left > 0 && !went_on {
             self.left -= 1;
         } else {
             // Two runs show what to expect of others.
-            let taken = if goes_on { self.given } else { 0 };
+            let taken = if went_on { self.given } else { 0 };
             self.expected = taken.min(self.measured).min(LARGEST);
             self.measured = taken;
             self.left = if self.expected > 0 { EXPECTED } else { 0 };
@@ -120,6 +120,11 @@ impl Run {
         self.first = expected.max(row);
         self.given = self.first;
         self.first
+    }
+
+    /// Notes that the run is given more.
+    fn goes_on(&mut self, len: u64) {
+        self.given = self.given.saturating_add(len);
     }
 }
 
@@ -163,24 +168,27 @@ impl PageReads {
         asked: Range<u64>,
         size: u64,
     ) -> Range<u64> {
-        let row = self.row(content, page, &asked);
-        let mut last = self.last();
-        let (end, len) = (last.end, last.len);
+        let (end, len) = {
+            let last = self.last();
+            (last.end, last.len)
+        };
         let in_order = len > 0 && (end..=end.saturating_add(len)).contains(&asked.start);
         let wanted = if !asked.start.is_multiple_of(page) || size >= LONG {
             asked
         } else if in_order {
             let factor = if content.is_costly() { 2 } else { 8 };
             let len = (factor * len).clamp(size, LARGEST) / page * page;
-            last.run.given = last.run.given.saturating_add(len);
+            self.last().run.goes_on(len);
             asked.start..asked.start.saturating_add(len).max(asked.end)
         } else if size == page {
-            let given = last.run.begin(row.end - row.start) / page * page;
+            let row = self.row(content, page, &asked);
+            let given = self.last().run.begin(row.end - row.start) / page * page;
             let end = row.start.saturating_add(given).min(content.len());
             row.start..end.next_multiple_of(page).max(row.end)
         } else {
             asked
         };
+        let mut last = self.last();
         last.end = wanted.end;
         last.len = wanted.end - wanted.start;
         wanted
