@@ -8,6 +8,7 @@ use npyfs_base::npy::parse::{self, LONGEST_HEADER};
 use npyfs_base::options::FsOptions;
 use npyfs_core::checkout::history::checkouts::Checkouts;
 use npyfs_core::checkout::records::layer_files::LayerFiles;
+use npyfs_core::checkout::verbs::commit::Outcome;
 use npyfs_core::checkout::view::View;
 use npyfs_core::checkout::view::path::is_empty_group;
 use npyfs_core::dataset::context::Context;
@@ -51,13 +52,21 @@ impl BaseStore {
 
     /// Returns the store with layers on top, lowest first.
     pub(super) fn with<'a>(&self, layers: impl IntoIterator<Item = &'a LayerFiles>) -> Arc<View> {
-        let view = View::new(
+        self.over(layers.into_iter().cloned().collect())
+    }
+
+    /// Returns what a commit would make of the store, with its layers on top.
+    pub(super) fn outcome(&self, layers: Vec<LayerFiles>) -> Box<dyn Outcome> {
+        Box::new(self.over(layers))
+    }
+
+    fn over(&self, layers: Vec<LayerFiles>) -> Arc<View> {
+        View::over(
             self.base.clone(),
-            self.context.clone(),
+            &self.context,
             &formats::registry(),
-        );
-        view.add_layers(layers.into_iter().cloned());
-        view
+            layers,
+        )
     }
 
     /// Returns whether the object of a layer is a group with nothing in it.

@@ -24,7 +24,6 @@ use npyfs_core::checkout::records::index::KeptObject;
 use npyfs_core::checkout::records::layer_files::LayerFiles;
 use npyfs_core::checkout::verbs::commit::{self, CommitRefusal, Committed, Wish};
 use npyfs_core::checkout::verbs::conflict::Conflict;
-use npyfs_core::checkout::view::rules as result;
 use npyfs_core::formats;
 use npyfs_core::formats::store_path::StorePath;
 use npyfs_core::store::target::describe_incomplete;
@@ -379,29 +378,18 @@ fn commit_here(checkouts: &Checkouts, name: &str, wish: &Wish) -> Result<Committ
         let base = LazyCell::force(&base).as_ref();
         base.is_ok_and(|base| base.is_group(layer, key))
     };
-    let fitting = |layers: &[LayerFiles]| match LazyCell::force(&base) {
-        Ok(base) => Ok(base.with(layers).misfits()),
+    let lay = |layers| match LazyCell::force(&base) {
+        Ok(base) => Ok(base.outcome(layers)),
         Err(e) => Err(e.clone()),
     };
-    let broken = |layers: &[LayerFiles]| {
-        let Some((new, _)) = layers.split_last() else {
-            return Ok(Vec::new());
-        };
-        let keys = new.entries.keys().map(String::as_str);
-        match LazyCell::force(&base) {
-            Ok(base) => result::broken(&base.with(layers), base.context.options.sep, keys),
-            Err(e) => Err(e.clone()),
-        }
-    };
     let disk = Arc::new(Disk);
-    commit::commit(checkouts, name, wish, disk, &is_group, &fitting, &broken)
+    commit::commit(checkouts, name, wish, disk, &is_group, &lay)
 }
 
 /// Returns the mount of this machine that writes in a checkout, if there is one that answers.
 pub(super) fn writing_mount(checkouts: &Checkouts, name: &str) -> Option<PathBuf> {
-    let summary = checkouts.find(name).ok()?;
-    summary.holder.as_ref()?;
-    mounted::writing_in(&summary.dir.path().canonicalize().ok()?)
+    // A mount says which directory it writes in: the commits need not be read to know its name.
+    mounted::writing_in(&checkouts.dir().canonicalize().ok()?, name)
 }
 
 /// Prints what both sides did in each conflict, and returns the error, which names the remedies.

@@ -18,9 +18,8 @@ use npyfs_core::checkout::records::layer_files::LayerFiles;
 use npyfs_core::checkout::verbs::commit::CommitRefusal;
 use npyfs_core::checkout::verbs::conflict::Conflict;
 use npyfs_core::checkout::verbs::restore::{self, RestoreRefusal, RestoreWish};
-use npyfs_core::checkout::verbs::revert::{self, RevertChecks, RevertPlan};
+use npyfs_core::checkout::verbs::revert::{self, RevertPlan};
 use npyfs_core::checkout::view::path::forms;
-use npyfs_core::checkout::view::rules as result;
 use npyfs_io::storage::Disk;
 
 /// Runs `revert`.
@@ -31,9 +30,8 @@ pub(super) fn revert(
 ) -> std::result::Result<(), CliError> {
     let found = which.find(None)?;
     let base = BaseStore::open(&found.checkouts)?;
-    let done = with_checks(&base, |checks| {
-        revert::revert(&found.checkouts, id, message, Arc::new(Disk), checks)
-    });
+    let lay = |layers| Ok(base.outcome(layers));
+    let done = revert::revert(&found.checkouts, id, message, Arc::new(Disk), &lay);
     let done = done.map_err(|refusal| told(&found, refusal))?;
     tell_changed(&found, done.base.as_ref());
     match done.number {
@@ -53,7 +51,7 @@ pub(super) fn dry_run(
 ) -> std::result::Result<(), CliError> {
     let found = which.find(None)?;
     let base = BaseStore::open(&found.checkouts)?;
-    let plan = with_checks(&base, |checks| revert::plan(&found.checkouts, id, checks));
+    let plan = revert::plan(&found.checkouts, id, &|layers| Ok(base.outcome(layers)));
     let plan = plan.map_err(|refusal| told(&found, refusal))?;
     let changes = list(&base, &plan).map_err(refused)?;
     format.print(&changes)?;
@@ -72,20 +70,6 @@ fn tell_changed(found: &Selected, base: Option<&LayerBase>) {
             "{what} was changed since: what comes back out of it is what it has now"
         ));
     }
-}
-
-/// Calls `act` with the checks of the store.
-fn with_checks<T>(base: &BaseStore, act: impl FnOnce(RevertChecks<'_>) -> T) -> T {
-    let fitting = |layers: &[LayerFiles]| Ok(base.with(layers).misfits());
-    let broken = |layers: &[LayerFiles]| {
-        let keys = layers.last().into_iter().flat_map(|new| new.entries.keys());
-        let sep = base.context.options.sep;
-        result::broken(&base.with(layers), sep, keys.map(String::as_str))
-    };
-    act(RevertChecks {
-        fitting: &fitting,
-        broken: &broken,
-    })
 }
 
 /// Returns the changes that the revert makes, as `diff` lists them.

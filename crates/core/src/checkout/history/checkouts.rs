@@ -400,7 +400,7 @@ impl Checkouts {
         }
         let names = there.iter().filter_map(|name| name_of(name));
         let names: BTreeSet<&str> = names.collect();
-        let taken = taken(&commits);
+        let taken = commits.iter().map(|commit| commit.layer.as_str()).collect();
         for name in names {
             let layer = layer_below(&dir, &first_free(name, &taken));
             match layer.and_then(|layer| summary(name, layer)) {
@@ -597,12 +597,23 @@ pub(in crate::checkout) fn layer_below(dir: &Dir, layer: &str) -> Result<Dir> {
 
 /// Returns the name of the layer of a checkout: the first of that name that is not committed.
 pub(in crate::checkout) fn dir_of(name: &str, commits: &[LayerCommit]) -> String {
-    first_free(name, &taken(commits))
+    dir_after(name, commits, None)
 }
 
-/// Returns the names of the layers that are committed.
-fn taken(commits: &[LayerCommit]) -> HashSet<&str> {
-    commits.iter().map(|c| c.layer.as_str()).collect()
+/// Returns the name of the layer in which a checkout goes on when its layer `own` is committed.
+pub(in crate::checkout) fn next_dir_of(name: &str, own: &str, commits: &[LayerCommit]) -> String {
+    dir_after(name, commits, Some(own))
+}
+
+fn dir_after(name: &str, commits: &[LayerCommit], own: Option<&str>) -> String {
+    let taken = commits
+        .iter()
+        .map(|commit| commit.layer.as_str())
+        .chain(own);
+    first_free(
+        name,
+        &taken.filter(|layer| layer.starts_with(name)).collect(),
+    )
 }
 
 /// Returns the first name of a layer of the checkout `name` that is not taken.

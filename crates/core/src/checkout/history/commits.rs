@@ -107,9 +107,7 @@ fn in_bucket(dir: &Dir, storage: &Arc<dyn Storage>) -> Result<Option<Arc<dyn Com
 pub struct Commits {
     dir: Dir,
     storage: Arc<dyn Storage>,
-    /// The commits at the time when the lock was taken.
-    found: Vec<LayerCommit>,
-    /// `None` before the first numbered commit.
+    /// `None` before the first commit.
     committer: Option<Committer>,
     _lock: File,
 }
@@ -120,13 +118,12 @@ impl Commits {
         let lock = lock(dir)?;
         let (numbered, found) = open(dir, storage.clone())?;
         let committer = match numbered.filter(|_| !found.is_empty()) {
-            Some(numbered) => Some(Committer::new(numbered, found.clone())?),
+            Some(numbered) => Some(Committer::new(numbered, found)?),
             None => None,
         };
         Ok(Self {
             dir: dir.clone(),
             storage,
-            found,
             committer,
             _lock: lock,
         })
@@ -134,8 +131,7 @@ impl Commits {
 
     /// Returns all commits, oldest first.
     pub fn all(&self) -> &[LayerCommit] {
-        let begun = self.committer.as_ref();
-        begun.map_or(&self.found, |committer| committer.all())
+        self.committer.as_ref().map_or(&[], Committer::all)
     }
 
     /// Adds a commit on top of the others, durably. Fills in its author and id, and its time if it has none
@@ -147,7 +143,7 @@ impl Commits {
         }
         let mut committer = self.begin()?;
         // Another process may have begun it in the meantime.
-        let is_first = committer.all().len() == self.found.len();
+        let is_first = committer.all().is_empty();
         let is_made = is_first && committer.add(commit)?;
         self.committer = Some(committer);
         Ok(is_made)

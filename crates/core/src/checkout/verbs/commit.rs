@@ -9,7 +9,7 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 
 use super::conflict::{Conflict, conflicts};
-use crate::checkout::history::checkouts::{Checkouts, dir_of, remove_with};
+use crate::checkout::history::checkouts::{Checkouts, dir_of, next_dir_of, remove_with};
 use crate::checkout::history::commits::{self, Commits, LayerCommit};
 use crate::checkout::history::committed_layers::{add_layers, layers, on_top};
 use crate::checkout::layer::lock::{self as layer_lock, LayerLock};
@@ -21,6 +21,7 @@ use crate::checkout::records::fit::Misfit;
 use crate::checkout::records::index::{IndexChanges, KeptObject};
 use crate::checkout::records::layer_files::LayerFiles;
 use crate::checkout::records::names::check_name;
+use crate::checkout::view::{View, rules};
 use crate::store::against::AxisEntries;
 use npyfs_base::error::{Error, ErrorKind, Result};
 use npyfs_io::dir::Dir;
@@ -96,18 +97,35 @@ pub enum CommitRefusal {
 /// Returns whether the object of a layer is an empty group: two of the same name are not a conflict.
 pub type IsGroup<'a> = &'a dyn Fn(&LayerFiles, &str) -> bool;
 
-/// Checks the rules of the store's format for all layers on top of the store, of which the last is new. Returns a line
-/// for each object that violates them.
-pub type RuleCheck<'a> = &'a dyn Fn(&[LayerFiles]) -> Result<Vec<String>>;
-/// Checks layers, lowest first. Returns the objects that do not fit the present store.
-pub type Fitting<'a> = &'a dyn Fn(&[LayerFiles]) -> Result<Vec<Misfit>>;
+/// The store with layers on top, of which the last is new.
+pub trait Outcome {
+    /// Returns the objects of all layers that do not fit the present store.
+    fn misfits(&self) -> Vec<Misfit>;
+
+    /// Returns a line for each object that violates the rules of the store's format, among what the last layer affects.
+    fn broken(&self) -> Result<Vec<String>>;
+}
+
+impl Outcome for Arc<View> {
+    fn misfits(&self) -> Vec<Misfit> {
+        View::misfits(self)
+    }
+
+    fn broken(&self) -> Result<Vec<String>> {
+        let layers = self.layers();
+        let keys = layers.last().into_iter().flat_map(|new| new.entries.keys());
+        rules::broken(self, self.sep(), keys.map(String::as_str))
+    }
+}
+
+/// Puts layers on top of the store, lowest first.
+pub type Laying<'a> = &'a dyn Fn(Vec<LayerFiles>) -> Result<Box<dyn Outcome>>;
 
 /// The options of a commit, and the checks of the store.
 pub(in crate::checkout) struct CommitJudge<'a> {
     pub wish: &'a Wish,
     pub is_group: IsGroup<'a>,
-    pub fitting: Fitting<'a>,
-    pub broken: RuleCheck<'a>,
+    pub lay: Laying<'a>,
 }
 
 /// A layer that can be committed on top of others.
@@ -136,21 +154,26 @@ impl CommitJudge<'_> {
         forget_old_attributes(&mut ours.entries, "");
         let mut without: BTreeSet<String> = dropped.iter().cloned().chain(shared).collect();
         // An object that is not in the commit need not fit.
-        let counting = |without: &BTreeSet<String>| {
+        let outcome = |without: &BTreeSet<String>| {
             let mut new = ours.clone();
             new.entries.retain(|key, _| !without.contains(key));
             forget_old_attributes(&mut new.entries, "");
-            let mut all = below.to_vec();
+            let mut all = Vec::with_capacity(below.len() + 1);
+            all.extend_from_slice(below);
             all.push(new);
-            all
+            (self.lay)(all)
         };
-        let mut misfits = (self.fitting)(&counting(&without))?;
+        let mut laid = outcome(&without)?;
+        let mut misfits = laid.misfits();
         misfits.retain(|misfit| misfit.layer == below.len());
-        if !misfits.is_empty() && !self.wish.leave_out {
-            return Err(CommitRefusal::Misfits(misfits));
+        if !misfits.is_empty() {
+            if !self.wish.leave_out {
+                return Err(CommitRefusal::Misfits(misfits));
+            }
+            without.extend(misfits.iter().map(|misfit| misfit.key.clone()));
+            laid = outcome(&without)?;
         }
-        without.extend(misfits.iter().map(|misfit| misfit.key.clone()));
-        let broken = (self.broken)(&counting(&without))?;
+        let broken = laid.broken()?;
         if !broken.is_empty() {
             return Err(CommitRefusal::Broken(broken));
         }
@@ -184,26 +207,27 @@ pub fn commit(
     wish: &Wish,
     storage: Arc<dyn Storage>,
     is_group: IsGroup<'_>,
-    fitting: Fitting<'_>,
-    broken: RuleCheck<'_>,
+    lay: Laying<'_>,
 ) -> std::result::Result<Committed, CommitRefusal> {
     check_name(name)?;
-    // A bucket is searched only once.
-    if checkouts.is_local() {
-        checkouts.find(name)?;
-    }
-    let top = checkouts.make(&*storage)?;
-    let mut commits = Commits::lock(&top, storage.clone())?;
+    // Only a failure needs another look at all commits, to say what there is instead.
+    let explained = |e: Error| checkouts.find(name).err().unwrap_or(e);
+    let missing = || Error::new(ErrorKind::NotFound, format!("no checkout {name}"));
+    let top = match checkouts.is_local() {
+        true => checkouts.opened()?.ok_or_else(missing),
+        false => checkouts.make(&*storage),
+    };
+    let top = top.map_err(explained)?;
+    let mut commits = Commits::lock(&top, storage.clone()).map_err(explained)?;
     let layer = dir_of(name, commits.all());
     let dir = match checkouts.is_local() {
-        true => top.below(&layer)?,
+        true => top.below(&layer).map_err(explained)?,
         false => top.make(&layer)?.0,
     };
     let mut lock = match LayerLock::take_begun(&dir) {
-        // The error lists the existing checkouts.
         Err(e) if e.kind == ErrorKind::NotFound => {
             let _ = remove_with(&dir, &[layer_lock::NAME]);
-            return Err(checkouts.find(name).err().unwrap_or(e).into());
+            return Err(explained(e).into());
         }
         lock => lock?,
     };
@@ -216,8 +240,7 @@ pub fn commit(
     let judge = CommitJudge {
         wish,
         is_group,
-        fitting,
-        broken,
+        lay,
     };
     let layer = CommittedLayer {
         name,
@@ -334,15 +357,6 @@ impl CommittedLayer<'_> {
             layers: below,
         }))
     }
-}
-
-/// Returns the name of the layer in which a checkout goes on when the layer `own` is committed.
-pub(in crate::checkout) fn next_dir_of(name: &str, own: &str, commits: &[LayerCommit]) -> String {
-    let own = LayerCommit {
-        layer: own.to_owned(),
-        ..LayerCommit::default()
-    };
-    dir_of(name, &[commits, &[own]].concat())
 }
 
 /// Removes a layer in which a mount was to go on after a commit that was never made, because its process died.

@@ -7,7 +7,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use super::commit::{CommitRefusal, Fitting, RuleCheck, axes, check_files, newest_id};
+use super::commit::{CommitRefusal, Laying, axes, check_files, newest_id};
 use super::conflict::{Conflict, conflicts};
 use super::object_states::{ObjectState, ObjectStates};
 use crate::checkout::history::checkouts::Checkouts;
@@ -26,15 +26,6 @@ use npyfs_io::storage::Storage;
 
 /// Digits of the reverted commit's id in the message of the new one.
 const SHORT_ID: usize = 12;
-
-/// The checks for a revert.
-#[derive(Clone, Copy)]
-pub struct RevertChecks<'a> {
-    /// Finds objects that do not fit the store.
-    pub fitting: Fitting<'a>,
-    /// Finds violations of the rules of the store's format.
-    pub broken: RuleCheck<'a>,
-}
 
 /// A possible revert.
 pub struct RevertPlan {
@@ -63,11 +54,11 @@ pub struct Reverted {
 pub fn plan(
     checkouts: &Checkouts,
     id: &str,
-    checks: RevertChecks<'_>,
+    lay: Laying<'_>,
 ) -> std::result::Result<RevertPlan, CommitRefusal> {
     let top = committed_dir(checkouts)?;
     let plan = revert_of(checkouts, &top, &commits::read(&top)?, id)?;
-    plan.check(checks)?;
+    plan.check(lay)?;
     Ok(plan)
 }
 
@@ -81,14 +72,14 @@ pub fn revert(
     id: &str,
     message: Option<&str>,
     storage: Arc<dyn Storage>,
-    checks: RevertChecks<'_>,
+    lay: Laying<'_>,
 ) -> std::result::Result<Reverted, CommitRefusal> {
     let top = committed_dir(checkouts)?;
     let mut commits = Commits::lock(&top, storage.clone())?;
     sweep(&top, commits.all())?;
     loop {
         let plan = revert_of(checkouts, &top, commits.all(), id)?;
-        plan.check(checks)?;
+        plan.check(lay)?;
         let Some(new) = plan.layers.last().filter(|new| !new.entries.is_empty()) else {
             return Ok(Reverted {
                 number: None,
@@ -267,22 +258,23 @@ impl RevertPlan {
     }
 
     /// Checks the result.
-    fn check(&self, checks: RevertChecks<'_>) -> std::result::Result<(), CommitRefusal> {
+    fn check(&self, lay: Laying<'_>) -> std::result::Result<(), CommitRefusal> {
         let Some((new, before)) = self.layers.split_last() else {
             return Ok(());
         };
         check_files(new)?;
-        let known = (checks.fitting)(before)?;
+        let known = lay(before.to_vec())?.misfits();
         let is_known = |misfit: &Misfit| {
             let mut known = known.iter();
             known.any(|known| (known.layer, &known.key) == (misfit.layer, &misfit.key))
         };
-        let mut misfits = (checks.fitting)(&self.layers)?;
+        let laid = lay(self.layers.clone())?;
+        let mut misfits = laid.misfits();
         misfits.retain(|misfit| !is_known(misfit));
         if !misfits.is_empty() {
             return Err(CommitRefusal::Misfits(misfits));
         }
-        match (checks.broken)(&self.layers)? {
+        match laid.broken()? {
             broken if broken.is_empty() => Ok(()),
             broken => Err(CommitRefusal::Broken(broken)),
         }

@@ -10,17 +10,16 @@ use std::time::SystemTime;
 use serde_json::Value as Json;
 
 use super::{Current, LayerTarget, creator};
-use crate::checkout::history::checkouts::remove_with;
+use crate::checkout::history::checkouts::{next_dir_of, remove_with};
 use crate::checkout::history::commits::{self, Commits};
 use crate::checkout::layer::{Layer, lock};
 use crate::checkout::records::index::{self, IndexChanges, LayerBase, nanoseconds};
 use crate::checkout::records::layer_files::LayerFiles;
 use crate::checkout::verbs::commit::report::{CommitReport, CommitRequest};
 use crate::checkout::verbs::commit::{
-    CommitJudge, CommitRefusal, Committed, CommittedLayer, Wish, next_dir_of,
+    CommitJudge, CommitRefusal, Committed, CommittedLayer, Outcome, Wish,
 };
 use crate::checkout::view::path::is_empty_group;
-use crate::checkout::view::rules;
 use npyfs_base::error::{Error, ErrorKind, Result};
 use npyfs_io::dir::Dir;
 use npyfs_io::storage::{Disk, Storage};
@@ -48,20 +47,14 @@ impl LayerTarget {
         let top = self.checkouts.make(&*storage)?;
         let base = self.checkouts.base_files();
         let mut commits = Commits::lock(&top, storage.clone())?;
-        let look = |layers: &[LayerFiles]| self.view.with(layers.to_vec());
         let is_group = |layer: &LayerFiles, key: &str| {
-            is_empty_group(layer, key, &|layer| look(std::slice::from_ref(layer)))
+            is_empty_group(layer, key, &|layer| self.view.with(vec![layer.clone()]))
         };
-        let fitting = |layers: &[LayerFiles]| Ok(look(layers).misfits());
-        let broken = |layers: &[LayerFiles]| {
-            let keys = layers.last().into_iter().flat_map(|new| new.entries.keys());
-            rules::broken(&look(layers), self.view.sep(), keys.map(String::as_str))
-        };
+        let lay = |layers| Ok(Box::new(self.view.with(layers)) as Box<dyn Outcome>);
         let judge = CommitJudge {
             wish,
             is_group: &is_group,
-            fitting: &fitting,
-            broken: &broken,
+            lay: &lay,
         };
         let (mut next, mut is_tried) = (None, false);
         let mut upload = layer.upload();

@@ -10,8 +10,21 @@ use npyfs_io::storage::Disk;
 use npyfs_io::storage::faulty::Faulty;
 use std::time::SystemTime;
 
-const FITS: Fitting<'_> = &|_| Ok(Vec::new());
-const WHOLE: RuleCheck<'_> = &|_| Ok(Vec::new());
+/// An outcome of a commit to a store that is never opened.
+struct Told(Vec<Misfit>);
+
+impl Outcome for Told {
+    fn misfits(&self) -> Vec<Misfit> {
+        self.0.clone()
+    }
+
+    fn broken(&self) -> Result<Vec<String>> {
+        Ok(Vec::new())
+    }
+}
+
+/// All objects fit, and no rule is broken.
+pub(in crate::checkout) const GOOD: Laying<'_> = &|_| Ok(Box::new(Told(Vec::new())));
 
 /// Returns a location of checkouts for a store that is never opened.
 pub(in crate::checkout) fn place() -> (tempfile::TempDir, Checkouts) {
@@ -59,8 +72,7 @@ fn commit(checkouts: &Checkouts, name: &str, side: Option<Side>) -> CommitResult
         &wish(side),
         Arc::new(Disk),
         &|_, _| false,
-        FITS,
-        WHOLE,
+        GOOD,
     )
 }
 
@@ -159,8 +171,7 @@ fn a_group_that_both_made_holds_the_objects_of_both() {
             &wish(side),
             Arc::new(Disk),
             is_group,
-            FITS,
-            WHOLE,
+            GOOD,
         )
     };
     commit("a", None).unwrap();
@@ -213,9 +224,11 @@ fn what_does_not_fit_is_refused_or_left_out() {
         is_deletion: false,
         why: "why".into(),
     };
-    let fitting: Fitting<'_> = &|layers| {
+    let lay: Laying<'_> = &|layers| {
         assert_eq!(layers.len(), 2);
-        Ok(vec![misfit(0, "x"), misfit(1, "y")])
+        let mut misfits = vec![misfit(0, "x"), misfit(1, "y")];
+        misfits.retain(|misfit| layers[misfit.layer].entries.contains_key(&misfit.key));
+        Ok(Box::new(Told(misfits)))
     };
     let commit = |leave_out| {
         let wish = Wish {
@@ -223,15 +236,7 @@ fn what_does_not_fit_is_refused_or_left_out() {
             message: "why not".into(),
             ..Wish::default()
         };
-        super::commit(
-            &checkouts,
-            "a",
-            &wish,
-            Arc::new(Disk),
-            &|_, _| false,
-            fitting,
-            WHOLE,
-        )
+        super::commit(&checkouts, "a", &wish, Arc::new(Disk), &|_, _| false, lay)
     };
     let Err(CommitRefusal::Misfits(refused)) = commit(false) else {
         panic!("committed");
@@ -275,8 +280,7 @@ fn whatever_fails_a_commit_happens_or_does_not() {
                     &wish(None),
                     storage.clone(),
                     &|_, _| false,
-                    FITS,
-                    WHOLE,
+                    GOOD,
                 )
                 .is_ok(),
             );

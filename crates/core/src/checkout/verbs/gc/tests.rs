@@ -5,7 +5,7 @@ use std::time::SystemTime;
 
 use super::*;
 use crate::checkout::verbs::commit::Wish;
-use crate::checkout::verbs::commit::tests::place as checkouts_of_nobody;
+use crate::checkout::verbs::commit::tests::{GOOD, place as checkouts_of_nobody};
 use crate::store::object::NewFile;
 use npyfs_io::storage::Disk;
 use npyfs_io::storage::faulty::Faulty;
@@ -129,8 +129,7 @@ fn of_what_is_named_nothing_goes_whichever_call_fails() {
             &wish,
             disk.clone(),
             &|_, _| false,
-            &|_| Ok(Vec::new()),
-            &|_| Ok(Vec::new()),
+            GOOD,
         );
         done.unwrap();
         let before = names(checkouts.dir());

@@ -3,18 +3,13 @@
 use std::time::{Duration, SystemTime};
 
 use super::super::commit::Wish;
-use super::super::commit::tests::place;
+use super::super::commit::tests::{GOOD, place};
 use super::*;
 use crate::checkout::history::checkouts::OpenCheckout;
 use crate::checkout::records::index::nanoseconds;
 use crate::store::object::NewFile;
 use npyfs_io::storage::Disk;
 use npyfs_io::storage::faulty::Faulty;
-
-const CHECKS: RevertChecks<'_> = RevertChecks {
-    fitting: &|_| Ok(Vec::new()),
-    broken: &|_| Ok(Vec::new()),
-};
 
 /// Commits objects; a leading `-` deletes an object. Returns the id of the commit.
 fn commit(checkouts: &Checkouts, name: &str, keys: &[&str]) -> String {
@@ -32,7 +27,6 @@ fn commit(checkouts: &Checkouts, name: &str, keys: &[&str]) -> String {
         }
     }
     drop(layer);
-    let (fitting, broken) = (CHECKS.fitting, CHECKS.broken);
     let wish = Wish::default();
     let done = crate::checkout::verbs::commit::commit(
         checkouts,
@@ -40,8 +34,7 @@ fn commit(checkouts: &Checkouts, name: &str, keys: &[&str]) -> String {
         &wish,
         Arc::new(Disk),
         &|_, _| false,
-        fitting,
-        broken,
+        GOOD,
     );
     done.unwrap();
     all(checkouts).pop().unwrap().id
@@ -52,7 +45,7 @@ fn all(checkouts: &Checkouts) -> Vec<LayerCommit> {
 }
 
 fn revert(checkouts: &Checkouts, id: &str) -> std::result::Result<Reverted, CommitRefusal> {
-    super::revert(checkouts, id, None, Arc::new(Disk), CHECKS)
+    super::revert(checkouts, id, None, Arc::new(Disk), GOOD)
 }
 
 /// Describes the uppermost layer: `key` for an object of a layer, with the layer's index and the file, `-key` for a
@@ -151,7 +144,7 @@ fn whatever_call_fails_it_happens_or_does_not() {
         let (dir, checkouts) = place();
         commit(&checkouts, "a", &["x"]);
         let second = commit(&checkouts, "b", &["x", "y"]);
-        let done = super::revert(&checkouts, &second, None, storage, CHECKS).is_ok();
+        let done = super::revert(&checkouts, &second, None, storage, GOOD).is_ok();
         (dir, checkouts, second, done)
     };
     let counted = Arc::new(Faulty::new(u64::MAX, 0, false));
