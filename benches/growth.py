@@ -174,7 +174,9 @@ def commits(folder, count, rounds):
     fields = {key: value for key, value in first.items() if key not in ("form", "id")}
     last = first["id"]
     for number in range(2, count + 1):
-        fields |= {"parents": [last], "write": f"{number:032x}", "layer": names[number - 1], "time": fields["time"] + 1}
+        layer = names[number - 1]
+        fields |= {"parents": [last], "write": f"{number:032x}", "layer": layer, "time": fields["time"] + 1}
+        fields["changes"][0]["path"] = layer
         last, text = as_commit(fields)
         (top / f"commits/{number:020}.json").write_text(text)
     # This one writes the checkpoints that it misses.

@@ -1,17 +1,22 @@
 //! The committed layers of a store, lowest first.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
 
 use super::commits::LayerCommit;
 use crate::checkout::mirror::Mirror;
 use crate::checkout::records::entry::{LayerEntry, StoredAgain, forget_old_attributes};
+use crate::checkout::records::fit::StoreIdentity;
 use crate::checkout::records::index::{self, IndexChanges, RestoredObject, StoredObject};
 use crate::checkout::records::layer_files::LayerFiles;
+use crate::checkout::records::unread::Unread;
 use npyfs_base::error::{Error, ErrorKind, Result};
 use npyfs_io::dir::Dir;
 
 /// The most layers whose directories are held open; others are opened for each use.
 const MOST_HELD: usize = 256;
+
+type Stores = BTreeMap<String, StoreIdentity>;
 
 /// Returns the layers of `commits` in the directory of a store's checkouts.
 pub(in crate::checkout) fn layers(dir: &Dir, commits: &[LayerCommit]) -> Result<Vec<LayerFiles>> {
@@ -30,9 +35,28 @@ pub(in crate::checkout) fn add_layers(
     let mut places: HashMap<&str, usize> = known
         .map(|(commit, place)| (commit.layer.as_str(), place))
         .collect();
+    let held = commits.len() <= MOST_HELD;
+    let mut known = KnownStores::default();
     for commit in commits.iter().skip(all.len()) {
-        let (layer, changes) = committed(dir, commit, commits.len() <= MOST_HELD)?;
-        let mut files = laid(&layer, changes, all, |name| places.get(name).copied())?;
+        let place = |name: &str| places.get(name).copied();
+        let mut files = match &commit.changes {
+            None => {
+                let (layer, changes) = committed(dir, commit, held)?;
+                laid(&layer, changes, all, place)?
+            }
+            Some(list) => {
+                let about = |e: Error| e.about(format!("the changes in commit {}", commit.id));
+                let layer = match held {
+                    true => opened(dir, commit)?,
+                    false => dir.below_later(&commit.layer),
+                };
+                let changes = IndexChanges::of_short(list).map_err(about)?;
+                LayerFiles {
+                    stores: known.of(commit).map_err(about)?,
+                    ..laid(&layer, changes, all, place)?
+                }
+            }
+        };
         files
             .entries
             .retain(|path, _| !commit.without.contains(path));
@@ -85,10 +109,7 @@ pub(in crate::checkout) fn committed(
         let changes = IndexChanges::parse(&part.text).map_err(about)?;
         return Ok((layer, changes));
     }
-    let layer = dir.below(&commit.layer).map_err(|e| match e.kind {
-        ErrorKind::NotFound => Error::damaged(e.message),
-        _ => e,
-    })?;
+    let layer = opened(dir, commit)?;
     let Some(changes) = IndexChanges::find(&layer)? else {
         let why = "the index of a committed checkout is gone";
         return Err(Error::damaged(why).about(layer.path().display()));
@@ -96,6 +117,37 @@ pub(in crate::checkout) fn committed(
     match held {
         true => Ok((layer, changes)),
         false => Ok((dir.below_later(&commit.layer), changes)),
+    }
+}
+
+/// Opens the directory of a commit's layer.
+fn opened(dir: &Dir, commit: &LayerCommit) -> Result<Dir> {
+    dir.below(&commit.layer).map_err(|e| match e.kind {
+        ErrorKind::NotFound => Error::damaged(e.message),
+        _ => e,
+    })
+}
+
+/// The stores of the last commit that was read. Those of the next one are usually the same, and share memory.
+#[derive(Default)]
+struct KnownStores<'a> {
+    last: Option<(&'a Unread, Arc<Stores>)>,
+}
+
+impl<'a> KnownStores<'a> {
+    /// Returns the identities of the stores that a commit was written over, by key.
+    fn of(&mut self, commit: &'a LayerCommit) -> Result<Arc<Stores>> {
+        let Some(base) = &commit.base else {
+            return Ok(Arc::default());
+        };
+        if let Some((last, stores)) = &self.last
+            && *last == base
+        {
+            return Ok(stores.clone());
+        }
+        let stores: Arc<Stores> = Arc::new(base.read()?);
+        self.last = Some((base, stores.clone()));
+        Ok(stores)
     }
 }
 

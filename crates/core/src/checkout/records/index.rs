@@ -14,7 +14,8 @@ use serde::{Deserialize, Serialize};
 use super::attribute;
 use super::fit::StoreIdentity;
 use super::form::Form;
-use super::record_log::{self, RecordLog};
+use super::record_log::{self, LogRecord, RecordLog};
+use super::unread::Unread;
 use super::unwritten::Unwritten;
 use crate::store::against::Against;
 use npyfs_base::error::{Error, Result};
@@ -66,6 +67,10 @@ pub struct StoredObject {
     #[serde(flatten)]
     pub other: serde_json::Map<String, serde_json::Value>,
 }
+
+/// The longest list of changes in the record of a commit, in bytes, and the number of changes that are never shorter.
+const SHORT: usize = 4 << 10;
+const MOST_SHORT: usize = SHORT / 24;
 
 /// A file with at most this many lines is never rewritten.
 const FEW: usize = if cfg!(test) { 16 } else { 1000 };
@@ -212,9 +217,17 @@ impl IndexLine {
     }
 }
 
-impl record_log::LogRecord for IndexLine {
+impl LogRecord for IndexLine {
     fn parse(json: &str) -> serde_json::Result<Self> {
-        serde_json::from_str(json)
+        // The first field tells what it is, without a copy of the values to try each kind with. Another program may write the
+        // fields in another order.
+        let told = match json.get(..7) {
+            Some("{\"path\"") => serde_json::from_str(json).map(Self::Change),
+            Some("{\"store") => serde_json::from_str(json).map(Self::Store),
+            Some("{\"commi") => serde_json::from_str(json).map(Self::Begun),
+            _ => return serde_json::from_str(json),
+        };
+        told.or_else(|_| serde_json::from_str(json))
     }
 
     fn print(&self) -> serde_json::Result<String> {
@@ -358,6 +371,29 @@ impl IndexChanges {
     pub fn write(&self, dir: &Dir, storage: Arc<dyn Storage>) -> Result<()> {
         let (mut lines, _) = RecordLog::open((dir, NAME), FORM, storage, || Ok(()))?;
         lines.add_all(&self.lines())
+    }
+
+    /// Returns the changed and restored objects for the record of a commit: a list of the lines of the index that are about
+    /// them. `None` if it would be long.
+    pub fn short(&self) -> Result<Option<Unread>> {
+        if self.count_changed() > MOST_SHORT {
+            return Ok(None);
+        }
+        let mut lines = Vec::new();
+        for line in self.lines() {
+            if matches!(line, IndexLine::Change(_) | IndexLine::Restored(_)) {
+                let line = line.print().map_err(|e| Error::damaged(e.to_string()))?;
+                lines.push(line);
+            }
+        }
+        let list = Unread::list(&lines)?;
+        Ok(Some(list).filter(|list| list.text().len() <= SHORT))
+    }
+
+    /// Reads what `short` wrote. The stores are not in it.
+    pub fn of_short(list: &Unread) -> Result<Self> {
+        let lines = list.values()?.into_iter().map(record_log::parse);
+        Ok(Self::of(lines.collect::<Result<_>>()?))
     }
 
     /// Returns the fewest lines with the same meaning.

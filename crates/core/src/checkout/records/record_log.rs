@@ -46,7 +46,7 @@ pub const PACKED: &str = "packed";
 pub const ATTRIBUTES: &str = "attributes";
 
 /// The features that a reader must know to understand a record.
-#[derive(Deserialize)]
+#[derive(Default, Deserialize)]
 struct LogNeeds {
     #[serde(default)]
     needs: Vec<String>,
@@ -274,7 +274,11 @@ fn whole(line: &[u8]) -> Option<&str> {
 /// line that never took effect.
 pub fn parse<T: LogRecord>(json: &str) -> Result<T> {
     let strange = |e: serde_json::Error| unknown(format!("no record that is known: {e}"));
-    let LogNeeds { needs } = serde_json::from_str(json).map_err(strange)?;
+    // Most records need nothing, and are read only once.
+    let LogNeeds { needs } = match json.contains("\"needs\"") {
+        true => serde_json::from_str(json).map_err(strange)?,
+        false => LogNeeds::default(),
+    };
     let is_known = |name: &&String| [RESTORED, BEGUN, PACKED, ATTRIBUTES].contains(&name.as_str());
     if let Some(strange) = needs.iter().find(|name| !is_known(name)) {
         let why = format!("written by a newer npyfs: the record needs {strange}");

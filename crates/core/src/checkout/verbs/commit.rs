@@ -21,6 +21,7 @@ use crate::checkout::records::fit::Misfit;
 use crate::checkout::records::index::{IndexChanges, KeptObject};
 use crate::checkout::records::layer_files::LayerFiles;
 use crate::checkout::records::names::check_name;
+use crate::checkout::records::unread::Unread;
 use crate::checkout::view::{View, rules};
 use crate::store::against::AxisEntries;
 use npyfs_base::error::{Error, ErrorKind, Result};
@@ -187,7 +188,7 @@ impl CommitJudge<'_> {
                 message: self.wish.message.clone(),
                 without,
                 axes: axes(&ours),
-                base: BTreeMap::clone(&ours.stores),
+                base: base(&ours)?,
                 ..LayerCommit::default()
             },
             dropped: dropped.into_iter().collect(),
@@ -313,6 +314,10 @@ impl CommittedLayer<'_> {
         let mut below = layers(top, commits.all())?;
         let mut ours = on_top(self.dir, self.changes.clone(), &below)?;
         check_files(&ours)?;
+        let short = match self.upload {
+            Some(_) => None,
+            None => self.changes.short()?,
+        };
         let mut content = None;
         let mut is_prepared = false;
         let judged = loop {
@@ -335,6 +340,7 @@ impl CommittedLayer<'_> {
                     Some(_) => upload.check_newest()?,
                 }
             }
+            judged.commit.changes.clone_from(&short);
             judged.commit.content.clone_from(&content);
             *self.is_tried = true;
             let is_made = commits.add(judged.commit.clone())?;
@@ -418,6 +424,14 @@ pub fn discard(
         }
     }
     Ok(shown)
+}
+
+/// Returns the stores of a layer for the record of its commit.
+pub(in crate::checkout) fn base(layer: &LayerFiles) -> Result<Option<Unread>> {
+    match layer.stores.is_empty() {
+        true => Ok(None),
+        false => Unread::of(&layer.stores).map(Some),
+    }
 }
 
 /// Returns the axes of a layer's objects, by key.

@@ -7,7 +7,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use super::commit::{CommitRefusal, Laying, axes, check_files, newest_id};
+use super::commit::{CommitRefusal, Laying, axes, base, check_files, newest_id};
 use super::conflict::{Conflict, conflicts};
 use super::object_states::{ObjectState, ObjectStates};
 use crate::checkout::history::checkouts::Checkouts;
@@ -101,7 +101,11 @@ pub fn revert(
             time: plan.time(),
             reverts: plan.commit.id.clone(),
             axes: axes(new),
-            base: BTreeMap::clone(&new.stores),
+            base: base(new)?,
+            changes: match upload {
+                Some(_) => None,
+                None => plan.changes.short()?,
+            },
             content,
             ..LayerCommit::default()
         })?;

@@ -9,10 +9,10 @@ use nix::unistd::{Uid, User};
 use serde::{Deserialize, Serialize};
 
 use crate::checkout::mirror::LayerContent;
-use crate::checkout::records::fit::StoreIdentity;
 use crate::checkout::records::form::Form;
 use crate::checkout::records::index::nanoseconds;
 use crate::checkout::records::record_log::LogRecord;
+use crate::checkout::records::unread::Unread;
 use crate::store::against::{AxisEntries, digest, hex};
 use npyfs_base::error::{Error, Result};
 
@@ -50,12 +50,16 @@ pub struct LayerCommit {
     pub reverts: String,
     /// Objects of the layer that do not count: another commit's were kept, or they no longer fitted the store.
     pub without: BTreeSet<String>,
-    /// The identities of the stores that objects were written over, by key.
-    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
-    pub base: BTreeMap<String, StoreIdentity>,
+    /// The identities of the stores that objects were written over, by key; `None` if there are none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub base: Option<Unread>,
     /// The axes of objects, by key: every state of each axis that an object was written against.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub axes: BTreeMap<String, BTreeSet<AxisEntries>>,
+    /// The changed objects of the layer (`IndexChanges::short`), if they are few and not in a bucket: a reader need not
+    /// open the index.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub changes: Option<Unread>,
     /// The contents of the layer, if it is in a bucket.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub content: Option<LayerContent>,
