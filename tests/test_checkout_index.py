@@ -9,7 +9,7 @@ import h5py
 import numpy as np
 import pytest
 
-from support.checkouts import CELLS, GENES, SCORE, as_commit, checkout, commits_of, entries, lines, as_lines, save, write_daf, write_plain
+from support.checkouts import CELLS, GENES, SCORE, amend_last, as_commit, checkout, commits_of, entries, lines, as_lines, save, write_daf, write_plain
 from support.mount import Mount
 from support.process import npyfs, one_line
 
@@ -45,6 +45,7 @@ def test_what_other_versions_wrote_is_refused_by_name(tmp_path):
     directory = tmp_path / "x.h5.checkouts"
     write_plain(store)
     save(store, "one", {"note.npy": np.arange(3)})
+    amend_last(directory, changes=None)
     commits, index = directory / "commits", directory / "one/index"
     shutil.move(commits, tmp_path / "commits")
     good = index.read_text()

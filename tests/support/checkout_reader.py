@@ -96,6 +96,15 @@ def entries(layer):
     return {key: record for key, record in last.items() if counts(key)}
 
 
+def said_twice(directory, commit):
+    """Refuses a commit whose list of changes is not that of the index of its layer."""
+    index = directory / commit["layer"] / "index"
+    last = {record["path"]: record for record in records(index, INDEX) if "path" in record}
+    said = [checked(index, record) for record in commit.get("changes", last.values())]
+    if len(said) != len(last) or any(last.get(record["path"]) != record for record in said):
+        raise Refused(f"{index}: the commit {commit['id']} says something else")
+
+
 def own_path(key):
     return b"/".join(unquote_to_bytes(name) for name in key.split("/"))
 
@@ -170,6 +179,8 @@ class Tree:
 def read(directory, files, at=None, name=None):
     directory, files = Path(directory), [Path(file) for file in files]
     all_commits = commits(directory)[:at]
+    for record in all_commits:
+        said_twice(directory, record)
     layers = [(directory / record["layer"], set(record["without"])) for record in all_commits]
     if name is not None:
         layers.append((directory / layer_of(directory, name), set()))

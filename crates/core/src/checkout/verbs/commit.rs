@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 use super::conflict::{Conflict, conflicts};
 use crate::checkout::history::checkouts::{Checkouts, dir_of, next_dir_of, remove_with};
 use crate::checkout::history::commits::{self, Commits, LayerCommit};
-use crate::checkout::history::committed_layers::{add_layers, layers, on_top};
+use crate::checkout::history::committed_layers::{add_layers, on_top};
 use crate::checkout::layer::lock::{self as layer_lock, LayerLock};
 use crate::checkout::layer::publications;
 use crate::checkout::mirror::Upload;
@@ -247,6 +247,7 @@ pub fn commit(
         name,
         dir: &dir,
         changes: &changes,
+        below: Vec::new(),
         upload: upload.as_mut(),
         is_tried: &mut false,
     };
@@ -271,6 +272,8 @@ pub(in crate::checkout) struct CommittedLayer<'a> {
     pub dir: &'a Dir,
     /// The content of its index.
     pub changes: &'a IndexChanges,
+    /// The layers below, as far as they were read before; others are read again.
+    pub below: Vec<LayerFiles>,
     /// The upload, if the layer is in a bucket.
     pub upload: Option<&'a mut Upload>,
     /// Set while it is not known whether the commit exists: if `add` fails meanwhile, it may.
@@ -311,7 +314,11 @@ impl CommittedLayer<'_> {
         if self.changes.count_changed() == 0 {
             return Ok(None);
         }
-        let mut below = layers(top, commits.all())?;
+        let mut below = std::mem::take(&mut self.below);
+        let known = below.iter().zip(commits.all());
+        let known = known.take_while(|(layer, commit)| layer.commit.as_ref() == Some(&commit.id));
+        below.truncate(known.count());
+        add_layers(top, commits.all(), &mut below)?;
         let mut ours = on_top(self.dir, self.changes.clone(), &below)?;
         check_files(&ours)?;
         let short = match self.upload {
@@ -356,6 +363,7 @@ impl CommittedLayer<'_> {
         }
         ours.entries
             .retain(|key, _| !judged.commit.without.contains(key));
+        forget_old_attributes(&mut ours.entries, "");
         ours.commit = Some(newest_id(commits.all()));
         below.push(ours);
         Ok(Some(AddedCommit {

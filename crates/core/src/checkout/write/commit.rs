@@ -62,6 +62,7 @@ impl LayerTarget {
             name: &self.name,
             dir: layer.dir(),
             changes: &changes,
+            below: self.view.layers(),
             upload: upload.as_deref_mut(),
             is_tried: &mut is_tried,
         };

@@ -7,6 +7,8 @@ use super::super::commit::tests::{GOOD, place};
 use super::*;
 use crate::checkout::history::checkouts::OpenCheckout;
 use crate::checkout::records::index::nanoseconds;
+use crate::checkout::records::record_log::LogRecord;
+use crate::checkout::records::unread::Unread;
 use crate::store::object::NewFile;
 use npyfs_io::storage::Disk;
 use npyfs_io::storage::faulty::Faulty;
@@ -170,17 +172,24 @@ fn a_list_that_names_what_is_not_there_is_refused() {
     let first = commit(&checkouts, "a", &["x", "-y"]);
     revert(&checkouts, &first).unwrap();
     let index = checkouts.dir().join("revert+2/index");
+    let record = checkouts.dir().join("commits/00000000000000000002.json");
+    let mut second = all(&checkouts).pop().unwrap();
     for (key, layer) in [("x", "b"), ("z", "a"), ("y", "a"), ("x", "revert+2")] {
         let json = format!(
             r#"{{"path":"{key}","restored":{{"time":1,"layer":"{layer}"}},"needs":["restored"]}}"#
         );
         let sum = crc32fast::hash(json.as_bytes());
         std::fs::write(&index, format!("npyfs checkout 2\n{sum:08x} {json}\n")).unwrap();
-        let refused = checkouts.committed().unwrap_err();
-        assert!(
-            refused.message.contains("is not there"),
-            "{key} {layer}: {refused}"
-        );
+        // It is in the commit, or in the index alone.
+        for changes in [Some(Unread::list(&[json]).unwrap()), None] {
+            second.changes = changes;
+            std::fs::write(&record, second.print().unwrap() + "\n").unwrap();
+            let refused = checkouts.committed().unwrap_err();
+            assert!(
+                refused.message.contains("is not there"),
+                "{key} {layer}: {refused}"
+            );
+        }
     }
 }
 
