@@ -7,7 +7,9 @@ use crate::cli::CliError;
 use crate::cli::output::{Listing, OutputFormat, Report};
 use npyfs_base::journal::utc;
 use npyfs_base::printable;
-use npyfs_core::checkout::history::checkouts::Summary;
+use npyfs_core::checkout::history::commits::LayerCommit;
+use npyfs_core::checkout::records::index::IndexChanges;
+use npyfs_core::checkout::records::names::checkout_of;
 use npyfs_io::file::time;
 
 /// A commit, as it is listed.
@@ -26,24 +28,23 @@ struct ListedCommit<'a> {
 }
 
 impl<'a> ListedCommit<'a> {
-    /// Describes a checkout that was committed; `None` for one that was not.
-    fn of(summary: &'a Summary) -> Option<Self> {
-        let (number, commit) = summary.commit.as_ref()?;
-        let entries = summary.changes.entries.iter();
+    /// Describes a commit.
+    fn new(number: usize, commit: &'a LayerCommit, changes: &IndexChanges) -> Self {
+        let entries = changes.entries.iter();
         let counting = entries.filter(|(key, _)| !commit.without.contains(*key));
         let (deleted, stored): (Vec<_>, Vec<_>) =
             counting.partition(|(_, stored)| stored.is_none());
-        Some(Self {
+        Self {
             id: &commit.id,
-            number: *number,
+            number,
             committed: utc(time(commit.time)),
             author: &commit.author,
             message: &commit.message,
-            checkout: &summary.name,
+            checkout: checkout_of(&commit.layer),
             reverts: Some(commit.reverts.as_str()).filter(|id| !id.is_empty()),
-            objects: stored.len() + summary.changes.restored.len(),
+            objects: stored.len() + changes.restored.len(),
             deleted: deleted.len(),
-        })
+        }
     }
 
     /// Returns the lines for people: one with the id, time, author and counts, then the message.
@@ -88,12 +89,14 @@ pub(super) fn log(
     format: OutputFormat,
 ) -> Result<(), CliError> {
     let checkouts = which.find(None)?.checkouts;
-    let (all, _) = checkouts.list().map_err(refused)?;
-    let commits = all.iter().rev().filter_map(ListedCommit::of);
-    let mut commits: Vec<ListedCommit<'_>> = commits.collect();
+    let mut all = checkouts.history().map_err(refused)?;
     if let Some(until) = until {
-        let last = checkouts.number_of(until).map_err(refused)?;
-        commits.retain(|commit| commit.number <= last);
+        all.truncate(checkouts.number_of(until).map_err(refused)?);
     }
+    let commits = (1..).zip(&all);
+    let commits =
+        commits.map(|(number, (commit, changes))| ListedCommit::new(number, commit, changes));
+    let mut commits: Vec<ListedCommit<'_>> = commits.collect();
+    commits.reverse();
     format.print(&CommitList(commits))
 }

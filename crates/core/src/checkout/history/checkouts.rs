@@ -30,7 +30,7 @@ use npyfs_io::rights::Rights;
 use npyfs_io::storage::{Disk, Storage};
 
 use super::base_files::{base_files, base_object};
-use super::committed_layers::{add_layers, committed, layers, on_top};
+use super::committed_layers::{add_layers, committed, layers, on_top, said};
 use crate::checkout::records::layer_files::LayerFiles;
 use crate::checkout::records::names::{check_name, checkout_of, is_name, name_of};
 
@@ -413,6 +413,22 @@ impl Checkouts {
             }
         }
         Ok((all, refused))
+    }
+
+    /// Returns the commits, oldest first, and the objects that their layers changed. What a layer was begun on may be missing.
+    pub fn history(&self) -> Result<Vec<(LayerCommit, IndexChanges)>> {
+        let Some(dir) = self.opened_to_read()? else {
+            return Ok(Vec::new());
+        };
+        let commits = commits::read(&dir)?.into_iter();
+        let with_changes = commits.map(|commit| {
+            let changes = match said(&commit)? {
+                Some(changes) => changes,
+                None => committed(&dir, &commit, false)?.1,
+            };
+            Ok((commit, changes))
+        });
+        with_changes.collect()
     }
 
     /// Returns the layers that were committed up to the commit `at`, lowest first. `at` is its number, id, the beginning of

@@ -39,20 +39,18 @@ pub(in crate::checkout) fn add_layers(
     let mut known = KnownStores::default();
     for commit in commits.iter().skip(all.len()) {
         let place = |name: &str| places.get(name).copied();
-        let mut files = match &commit.changes {
+        let mut files = match said(commit)? {
             None => {
                 let (layer, changes) = committed(dir, commit, held)?;
                 laid(&layer, changes, all, place)?
             }
-            Some(list) => {
-                let about = |e: Error| e.about(format!("the changes in commit {}", commit.id));
+            Some(changes) => {
                 let layer = match held {
                     true => opened(dir, commit)?,
                     false => dir.below_later(&commit.layer),
                 };
-                let changes = IndexChanges::of_short(list).map_err(about)?;
                 LayerFiles {
-                    stores: known.of(commit).map_err(about)?,
+                    stores: known.of(commit)?,
                     ..laid(&layer, changes, all, place)?
                 }
             }
@@ -120,6 +118,16 @@ pub(in crate::checkout) fn committed(
     }
 }
 
+/// Returns the changes that the record of a commit says, without the stores below; `None` if they are in the layer alone.
+pub(super) fn said(commit: &LayerCommit) -> Result<Option<IndexChanges>> {
+    let changes = commit.changes.as_ref().map(IndexChanges::of_short);
+    changes.transpose().map_err(|e| about(commit, e))
+}
+
+fn about(commit: &LayerCommit, error: Error) -> Error {
+    error.about(format!("commit {}", commit.id))
+}
+
 /// Opens the directory of a commit's layer.
 fn opened(dir: &Dir, commit: &LayerCommit) -> Result<Dir> {
     dir.below(&commit.layer).map_err(|e| match e.kind {
@@ -145,7 +153,7 @@ impl<'a> KnownStores<'a> {
         {
             return Ok(stores.clone());
         }
-        let stores: Arc<Stores> = Arc::new(base.read()?);
+        let stores: Arc<Stores> = Arc::new(base.read().map_err(|e| about(commit, e))?);
         self.last = Some((base, stores.clone()));
         Ok(stores)
     }
