@@ -1,6 +1,6 @@
 """What a thing costs when there are ten times as many of it, and the slope of that: 0 is not at all, 1 is ten times as much, 2 a hundred times.
 
-    NPYFS_BIN=... python3 growth.py [--what objects,chunks,stores,changes,commits] [--most 5] [--dir DIR] [--pairs 3]
+    NPYFS_BIN=... python3 growth.py [--what objects,chunks,stores,changes,commits,packs,readers] [--most 5] [--dir DIR] [--pairs 3]
 
 `--most` is the power of ten of the largest number; what costs minutes to make stops earlier (`LARGEST`). Each value is the least of some rounds, each with
 a new mount: what else the machine does only adds. The slope is that of a straight line through the logarithms of the last three numbers, and `~` marks
@@ -13,13 +13,19 @@ changes   of a checkout, by one mount: one more write, a new mount, the first li
           4096 objects: reading an object is reading a pack.
 commits   of a store, each of one array, by a layer of its own: one more commit, a mount, and `checkout log`. The layers are copies, and the records of all
           commits but the last ones are written by this program.
+packs     a pack of a store of so many objects in groups of a thousand, and the store over HTTP with 5 ms, with the pack and without: a mount with
+          the first listing of a group in the middle, and then one array of it. Nothing was fetched before.
+readers   processes that read samples of 12 KiB at random through one mount, at once, of an array in page cache and of a compressed one: the time
+          for a sample of one of them, and the daemon's memory. From 1 to 100.
 
 Needs the Python of the tests."""
 
 import argparse
 import json
 import math
+import multiprocessing
 import os
+import random
 import shutil
 import statistics
 import subprocess
@@ -33,6 +39,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tests"))
 import h5py  # noqa: E402
 import numpy as np  # noqa: E402
 
+from remote import Server  # noqa: E402
 from support import hosts  # noqa: E402
 from support.checkouts import as_commit, commits_of, write_plain  # noqa: E402
 from support.mount import Mount  # noqa: E402
@@ -40,7 +47,8 @@ from support.process import NPYFS, workers  # noqa: E402
 
 LIMIT = 1200  # seconds for one mount
 # The largest power of ten that is made in a few minutes.
-LARGEST = {"objects": 6, "chunks": 6, "stores": 4, "changes": 5, "commits": 4}
+LARGEST = {"objects": 6, "chunks": 6, "stores": 4, "changes": 5, "commits": 4, "packs": 5, "readers": 2}
+SMALLEST = {"readers": 0}
 MIB = 1 << 20
 
 
@@ -190,7 +198,69 @@ def commits(folder, count, rounds):
             yield "first listing", timed(lambda: listed(mount.path))
 
 
-WHAT = {"objects": objects, "chunks": chunks, "stores": stores, "changes": changes, "commits": commits}
+def packs(folder, count, rounds):
+    www = folder / "www"
+    www.mkdir()
+    with h5py.File(www / "bare.h5", "w") as file:
+        for k in range(count):
+            file[f"g{k // 1000:04}/d{k:07}"] = np.arange(4.0)
+    shutil.copy(www / "bare.h5", www / "packed.h5")
+    middle = count // 2
+    group, array = f"g{middle // 1000:04}", f"d{middle:07}.npy"
+    for _ in range(rounds):
+        (www / "packed.h5.npyfs-pack").unlink(missing_ok=True)
+        yield "pack", timed(lambda: npyfs("pack", www / "packed.h5"))
+    yield "pack, memory on disk", (www / "packed.h5.npyfs-pack").stat().st_size
+    with Server(www, 5, 60) as server:
+        for turn in range(rounds):
+            for name in ("packed", "bare"):
+                with Mounted(f"{server.url}{name}.h5", f"cache_dir={folder / f'cache-{name}-{turn}'}", limit=LIMIT) as mount:
+                    yield f"{name}: mount, listing", mount.seconds + timed(lambda: listed(mount / group))
+                    yield f"{name}: one array", timed(lambda: np.load(mount / group / array))
+
+
+SAMPLES, BYTES, READS = 4096, 12288, 200
+
+
+def read_samples(path, seed, ready, go):
+    """What one process of many does."""
+    own = random.Random(seed)
+    with open(path, "rb", buffering=0) as file:
+        ready.release()
+        go.wait()
+        for _ in range(READS):
+            os.pread(file.fileno(), BYTES, 128 + BYTES * own.randrange(SAMPLES))
+
+
+def readers(folder, count, rounds):
+    store = folder / "samples.h5"
+    with h5py.File(store, "w") as file:
+        data = np.random.default_rng(1).integers(0, 16, (SAMPLES, BYTES), dtype="u1")
+        file["plain"] = data
+        file.create_dataset("gzip", data=data, chunks=(1, BYTES), compression=4)
+    for _ in range(rounds):
+        with Mounted(store, limit=LIMIT) as mount:
+            (mount / "plain.npy").read_bytes()
+            for kind in ("plain", "gzip"):
+                context = multiprocessing.get_context("fork")
+                ready, go = context.Semaphore(0), context.Event()
+                arguments = [(mount / f"{kind}.npy", seed, ready, go) for seed in range(count)]
+                all_of_them = [context.Process(target=read_samples, args=own) for own in arguments]
+                for process in all_of_them:
+                    process.start()
+                for process in all_of_them:
+                    ready.acquire()
+
+                def read():
+                    go.set()
+                    for process in all_of_them:
+                        process.join()
+                yield f"{kind}: a sample", timed(read) / READS / count
+                assert all(process.exitcode == 0 for process in all_of_them)
+                yield f"{kind}: memory", memory(mount)
+
+
+WHAT = {"objects": objects, "chunks": chunks, "stores": stores, "changes": changes, "commits": commits, "packs": packs, "readers": readers}
 
 
 def shown(what, value):
@@ -224,7 +294,7 @@ def main():
     everything = {}
     print(f"load {os.getloadavg()[0]:.1f} at the start", flush=True)
     for name in asked.what.split(","):
-        powers = range(2, min(asked.most, LARGEST[name]) + 1)
+        powers = range(SMALLEST.get(name, 2), min(asked.most, LARGEST[name]) + 1)
         table = everything[name] = {}
         for power in powers:
             with tempfile.TemporaryDirectory(prefix="npyfs-growth-", dir=asked.dir) as folder:

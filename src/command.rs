@@ -1,6 +1,7 @@
 //! The `npyfs` command: parses, runs, and turns an error into one line and an exit code.
 
 use std::ffi::OsString;
+use std::os::unix::ffi::OsStrExt;
 use std::process::ExitCode;
 
 use crate::cli::mount::helper::{Call, MountArgs, UnmountArgs};
@@ -9,6 +10,7 @@ use clap::Parser;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 use npyfs_base::heap;
 use npyfs_core::dataset::chunked;
+use npyfs_core::tree::suggestion::nearest;
 use npyfs_io::private_dir;
 
 /// Runs the command, or the worker process, that the arguments of this process ask for.
@@ -55,6 +57,24 @@ fn meant(refusal: &clap::Error) -> Option<String> {
     Some(format!("; did you mean {word}?"))
 }
 
+/// Returns what was probably meant by a first word that is no command: another one, or one of a group, as in `checkout export`.
+fn meant_command<T: Parser>(word: &OsString) -> Option<String> {
+    let mut known = Vec::new();
+    for command in T::command().get_subcommands() {
+        known.push((command.get_name().to_owned(), command.get_name().to_owned()));
+        for below in command.get_subcommands() {
+            let path = format!("{} {}", command.get_name(), below.get_name());
+            known.push((below.get_name().to_owned(), path));
+        }
+    }
+    let names = known.iter().map(|(name, _)| name.clone().into_bytes());
+    let meant = nearest(word.as_bytes(), names)?;
+    let (_, path) = known
+        .into_iter()
+        .find(|(name, _)| name.as_bytes() == meant)?;
+    Some(format!("; did you mean {path}?"))
+}
+
 /// Returns the command that arguments call, and how it is used.
 fn called<T: Parser>(arguments: &[OsString]) -> (String, String) {
     let mut all = T::command();
@@ -93,7 +113,12 @@ fn parsed<T: Parser>(arguments: Vec<OsString>) -> Result<T, ExitCode> {
             let reason = text.split("\n\n").next().unwrap_or_default();
             let reason = reason.split_whitespace().collect::<Vec<_>>().join(" ");
             let reason = reason.strip_prefix("error: ").unwrap_or(&reason);
-            let hint = meant(&refusal).unwrap_or_default();
+            let first = given.get(1).filter(|first| {
+                let unknown = refusal.get(ContextKind::InvalidSubcommand);
+                matches!(unknown, Some(ContextValue::String(word)) if **first == *word.as_str())
+            });
+            let hint = first.and_then(meant_command::<T>);
+            let hint = hint.or_else(|| meant(&refusal)).unwrap_or_default();
             let (command, usage) = called::<T>(&given);
             cli::say(&format!(
                 "{reason}{hint}; usage: {usage} (see {command} --help)"

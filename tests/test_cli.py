@@ -393,7 +393,8 @@ def test_ten_thousand_stores_are_not_opened_by_mounting(tree, tmp_path):
         assert process_start(mount.pid) == mount.start
 
 
-@pytest.mark.parametrize("arguments, meant", [(["moun"], "mount"), (["ls", "--jsn", "x"], "--json"), (["checkout", "difff", "x"], "diff")])
+@pytest.mark.parametrize("arguments, meant", [(["moun"], "mount"), (["ls", "--jsn", "x"], "--json"), (["checkout", "difff", "x"], "diff"),
+                                              (["export", "x", "y"], "checkout export"), (["comit", "x"], "checkout commit")])
 def test_a_word_that_is_unknown_is_answered_with_what_was_meant(arguments, meant):
     done = npyfs(*arguments)
     assert done.returncode == 1 and f"did you mean {meant}?" in one_line(done.stderr)

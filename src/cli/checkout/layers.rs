@@ -22,7 +22,7 @@ use npyfs_core::checkout::records::attribute;
 use npyfs_core::checkout::records::fit::Misfit;
 use npyfs_core::checkout::records::index::KeptObject;
 use npyfs_core::checkout::records::layer_files::LayerFiles;
-use npyfs_core::checkout::verbs::commit::{self, CommitRefusal, Committed, Wish};
+use npyfs_core::checkout::verbs::commit::{self, Candidate, CommitRefusal, Committed, Wish};
 use npyfs_core::checkout::verbs::conflict::Conflict;
 use npyfs_core::formats;
 use npyfs_core::formats::store_path::StorePath;
@@ -297,14 +297,10 @@ pub(super) fn commit(
 ) -> Result<(), CliError> {
     let found = which.find(name)?;
     let (checkouts, name) = (&found.checkouts, found.name()?);
-    let mount = match &found.mount {
-        Some(mount) => Some(mount.clone()),
-        None => writing_mount(checkouts, name),
-    };
     let progress = Progress::waiting("checking what is committed");
-    let done = match mount {
-        Some(mount) => mounted::commit(&mount, wish)?,
-        None => commit_here(checkouts, name, wish),
+    let done = match &found.mount {
+        Some(mount) => mounted::commit(mount, wish)?,
+        None => commit_named(checkouts, name, wish)?,
     };
     drop(progress);
     let Committed {
@@ -370,8 +366,27 @@ pub(super) fn commit(
     ))
 }
 
-/// Commits a checkout that no mount writes in.
-fn commit_here(checkouts: &Checkouts, name: &str, wish: &Wish) -> Result<Committed, CommitRefusal> {
+/// Commits a checkout, or has the mount of this machine commit it that writes in it.
+fn commit_named(
+    checkouts: &Checkouts,
+    name: &str,
+    wish: &Wish,
+) -> Result<Result<Committed, CommitRefusal>, CliError> {
+    let find = || Candidate::find(checkouts, name, Arc::new(Disk));
+    let mut found = find();
+    let held = found.as_ref().ok().and_then(|found| found.held().ok()?);
+    if let Some(layer) = held.and_then(|dir| dir.path().canonicalize().ok()) {
+        // The mount may wait for the lock.
+        drop(found);
+        if let Some(mount) = mounted::writing_in(&layer) {
+            return mounted::commit(&mount, wish);
+        }
+        found = find();
+    }
+    let candidate = match found {
+        Err(e) => return Ok(Err(e.into())),
+        Ok(candidate) => candidate,
+    };
     // Opened only when a check needs it.
     let base = LazyCell::new(|| BaseStore::try_open(checkouts));
     let is_group = |layer: &LayerFiles, key: &str| {
@@ -382,14 +397,14 @@ fn commit_here(checkouts: &Checkouts, name: &str, wish: &Wish) -> Result<Committ
         Ok(base) => Ok(base.outcome(layers)),
         Err(e) => Err(e.clone()),
     };
-    let disk = Arc::new(Disk);
-    commit::commit(checkouts, name, wish, disk, &is_group, &lay)
+    Ok(candidate.commit(wish, &is_group, &lay))
 }
 
 /// Returns the mount of this machine that writes in a checkout, if there is one that answers.
 pub(super) fn writing_mount(checkouts: &Checkouts, name: &str) -> Option<PathBuf> {
-    // A mount says which directory it writes in: the commits need not be read to know its name.
-    mounted::writing_in(&checkouts.dir().canonicalize().ok()?, name)
+    let summary = checkouts.find(name).ok()?;
+    summary.holder.as_ref()?;
+    mounted::writing_in(&summary.dir.path().canonicalize().ok()?)
 }
 
 /// Prints what both sides did in each conflict, and returns the error, which names the remedies.

@@ -10,7 +10,6 @@ use serde_json::Value as Json;
 use crate::cli::umount::with_timeout;
 use crate::cli::{CliError, log, say, umount};
 use crate::mount::fuse::table::{self, Mounted};
-use npyfs_core::checkout::records::names::checkout_of;
 use npyfs_core::checkout::verbs::commit::report::{ATTRIBUTE, CommitReport, CommitRequest, RESULT};
 use npyfs_core::checkout::verbs::commit::{CommitRefusal, Committed, Wish};
 
@@ -67,15 +66,11 @@ pub(super) fn sync_for_a_look(mount: &Path) {
     }
 }
 
-/// Returns the mount of this machine that writes in a checkout of the directory `all`.
-pub(super) fn writing_in(all: &Path, name: &str) -> Option<PathBuf> {
+/// Returns the mount of this machine that writes in the layer of this directory.
+pub(super) fn writing_in(layer: &Path) -> Option<PathBuf> {
     let is_in = |status: &Json| {
         let dir = status["checkout"]["dir"].as_str().map(Path::new);
-        let dir = dir.and_then(|dir| dir.canonicalize().ok());
-        let layer = dir
-            .as_ref()
-            .and_then(|dir| dir.strip_prefix(all).ok()?.to_str());
-        layer.is_some_and(|layer| checkout_of(layer) == name)
+        dir.and_then(|dir| dir.canonicalize().ok()).as_deref() == Some(layer)
     };
     writing(is_in).next()
 }

@@ -73,16 +73,22 @@ impl LayerLock {
         self.lease.take().map(|lease| Upload::new(lease, dir))
     }
 
-    /// Locks the layer in `dir` against writers, shared with other readers; EBUSY if a process writes in it, `None` if
-    /// it was never written to.
+    /// Locks the layer in `dir` against writers, shared with other readers; EBUSY if a process writes in it for a second,
+    /// `None` if it was never written to.
     pub fn share(dir: &Dir) -> Result<Option<Self>> {
-        match shared(dir)? {
-            None => Ok(None),
-            Some((file, true)) => Ok(Some(Self {
-                _file: file,
-                lease: None,
-            })),
-            Some((file, false)) => Err(busy(dir, &file)),
+        let since = Instant::now();
+        loop {
+            match shared(dir)? {
+                None => return Ok(None),
+                Some((file, true)) => {
+                    return Ok(Some(Self {
+                        _file: file,
+                        lease: None,
+                    }));
+                }
+                Some((file, false)) if since.elapsed() > PATIENCE => return Err(busy(dir, &file)),
+                Some(_) => std::thread::sleep(MOMENT),
+            }
         }
     }
 
@@ -165,13 +171,19 @@ mod tests {
     fn the_end_of_the_holder_is_awaited() {
         let top = tempfile::tempdir().unwrap();
         let dir = Dir::own(top.path());
-        let first = LayerLock::take(&dir).unwrap();
-        std::thread::scope(|scope| {
-            scope.spawn(|| {
-                std::thread::sleep(4 * MOMENT);
-                drop(first);
+        let waits: [fn(&Dir); 2] = [
+            |dir| drop(LayerLock::take(dir).unwrap()),
+            |dir| drop(LayerLock::share(dir).unwrap().unwrap()),
+        ];
+        for wait in waits {
+            let first = LayerLock::take(&dir).unwrap();
+            std::thread::scope(|scope| {
+                scope.spawn(|| {
+                    std::thread::sleep(4 * MOMENT);
+                    drop(first);
+                });
+                wait(&dir);
             });
-            LayerLock::take(&dir).unwrap();
-        });
+        }
     }
 }

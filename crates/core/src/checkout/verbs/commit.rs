@@ -197,11 +197,114 @@ impl CommitJudge<'_> {
     }
 }
 
-/// Commits the checkout `name`: all later mounts of the store show it.
-///
-/// Durable on success; on failure nothing is committed. EBUSY if a process writes in it. Objects that another commit
-/// has changed since are refused unless `side` decides, and so are objects that are incomplete or no longer fit the
-/// store, unless they are left out.
+/// A checkout that is to be committed. No other process of this host commits meanwhile.
+pub struct Candidate<'a> {
+    checkouts: &'a Checkouts,
+    name: &'a str,
+    storage: Arc<dyn Storage>,
+    top: Dir,
+    commits: Commits,
+    dir: Dir,
+}
+
+impl<'a> Candidate<'a> {
+    /// Finds the checkout `name`; ENOENT if it does not exist.
+    pub fn find(
+        checkouts: &'a Checkouts,
+        name: &'a str,
+        storage: Arc<dyn Storage>,
+    ) -> Result<Self> {
+        check_name(name)?;
+        // Only a failure needs another look at all commits, to say what there is instead.
+        let explained = |e: Error| checkouts.find(name).err().unwrap_or(e);
+        let missing = || Error::new(ErrorKind::NotFound, format!("no checkout {name}"));
+        let top = match checkouts.is_local() {
+            true => checkouts.opened()?.ok_or_else(missing),
+            false => checkouts.make(&*storage),
+        };
+        let top = top.map_err(explained)?;
+        let commits = Commits::lock(&top, storage.clone()).map_err(explained)?;
+        let layer = dir_of(name, commits.all());
+        let dir = match checkouts.is_local() {
+            true => top.below(&layer).map_err(explained)?,
+            false => top.make(&layer)?.0,
+        };
+        Ok(Self {
+            checkouts,
+            name,
+            storage,
+            top,
+            commits,
+            dir,
+        })
+    }
+
+    /// Returns the directory of the layer, if a process of this host writes in it.
+    pub fn held(&self) -> Result<Option<&Dir>> {
+        let holder = LayerLock::look_here(&self.dir)?;
+        Ok(holder.map(|_| &self.dir))
+    }
+
+    /// Commits the checkout: all later mounts of the store show it.
+    ///
+    /// Durable on success; on failure nothing is committed. EBUSY if a process writes in it. Objects that another commit
+    /// has changed since are refused unless `side` decides, and so are objects that are incomplete or no longer fit the
+    /// store, unless they are left out.
+    pub fn commit(
+        self,
+        wish: &Wish,
+        is_group: IsGroup<'_>,
+        lay: Laying<'_>,
+    ) -> std::result::Result<Committed, CommitRefusal> {
+        let Self {
+            checkouts,
+            name,
+            storage,
+            top,
+            mut commits,
+            dir,
+        } = self;
+        let mut lock = match LayerLock::take_begun(&dir) {
+            Err(e) if e.kind == ErrorKind::NotFound => {
+                let _ = remove_with(&dir, &[layer_lock::NAME]);
+                return Err(checkouts.find(name).err().unwrap_or(e).into());
+            }
+            lock => lock?,
+        };
+        let mut upload = lock.upload(&dir);
+        let changes = IndexChanges::read(&dir)?;
+        let incomplete: Vec<KeptObject> = changes.incomplete.values().cloned().collect();
+        if !incomplete.is_empty() && !wish.leave_out {
+            return Err(CommitRefusal::Incomplete(incomplete));
+        }
+        let judge = CommitJudge {
+            wish,
+            is_group,
+            lay,
+        };
+        let layer = CommittedLayer {
+            name,
+            dir: &dir,
+            changes: &changes,
+            below: Vec::new(),
+            upload: upload.as_mut(),
+            is_tried: &mut false,
+        };
+        if checkouts.is_local() {
+            remove_next(&top, &next_dir_of(name, &dir.name(), commits.all()))?;
+        }
+        let Some(added) = layer.add(&top, &mut commits, &judge, &mut |_| Ok(()))? else {
+            return Ok(Committed::default());
+        };
+        for member in incomplete.iter().flat_map(|object| &object.members) {
+            // The file is no longer referred to.
+            let _ = storage.remove(&dir, &member.file_name());
+        }
+        Ok(added.committed(&commits, incomplete))
+    }
+}
+
+/// Commits the checkout `name`, as [`Candidate::commit`] does.
 pub fn commit(
     checkouts: &Checkouts,
     name: &str,
@@ -210,58 +313,7 @@ pub fn commit(
     is_group: IsGroup<'_>,
     lay: Laying<'_>,
 ) -> std::result::Result<Committed, CommitRefusal> {
-    check_name(name)?;
-    // Only a failure needs another look at all commits, to say what there is instead.
-    let explained = |e: Error| checkouts.find(name).err().unwrap_or(e);
-    let missing = || Error::new(ErrorKind::NotFound, format!("no checkout {name}"));
-    let top = match checkouts.is_local() {
-        true => checkouts.opened()?.ok_or_else(missing),
-        false => checkouts.make(&*storage),
-    };
-    let top = top.map_err(explained)?;
-    let mut commits = Commits::lock(&top, storage.clone()).map_err(explained)?;
-    let layer = dir_of(name, commits.all());
-    let dir = match checkouts.is_local() {
-        true => top.below(&layer).map_err(explained)?,
-        false => top.make(&layer)?.0,
-    };
-    let mut lock = match LayerLock::take_begun(&dir) {
-        Err(e) if e.kind == ErrorKind::NotFound => {
-            let _ = remove_with(&dir, &[layer_lock::NAME]);
-            return Err(explained(e).into());
-        }
-        lock => lock?,
-    };
-    let mut upload = lock.upload(&dir);
-    let changes = IndexChanges::read(&dir)?;
-    let incomplete: Vec<KeptObject> = changes.incomplete.values().cloned().collect();
-    if !incomplete.is_empty() && !wish.leave_out {
-        return Err(CommitRefusal::Incomplete(incomplete));
-    }
-    let judge = CommitJudge {
-        wish,
-        is_group,
-        lay,
-    };
-    let layer = CommittedLayer {
-        name,
-        dir: &dir,
-        changes: &changes,
-        below: Vec::new(),
-        upload: upload.as_mut(),
-        is_tried: &mut false,
-    };
-    if checkouts.is_local() {
-        remove_next(&top, &next_dir_of(name, &dir.name(), commits.all()))?;
-    }
-    let Some(added) = layer.add(&top, &mut commits, &judge, &mut |_| Ok(()))? else {
-        return Ok(Committed::default());
-    };
-    for member in incomplete.iter().flat_map(|object| &object.members) {
-        // The file is no longer referred to.
-        let _ = storage.remove(&dir, &member.file_name());
-    }
-    Ok(added.committed(&commits, incomplete))
+    Candidate::find(checkouts, name, storage)?.commit(wish, is_group, lay)
 }
 
 /// A layer that its writer commits.
