@@ -15,8 +15,8 @@ commits   of a store, each of one array, by a layer of its own: one more commit,
           commits but the last ones are written by this program.
 packs     a pack of a store of so many objects in groups of a thousand, and the store over HTTP with 5 ms, with the pack and without: a mount with
           the first listing of a group in the middle, and then one array of it. Nothing was fetched before.
-readers   processes that read samples of 12 KiB at random through one mount, at once, of an array in page cache and of a compressed one: the time
-          for a sample of one of them, and the daemon's memory. From 1 to 100.
+readers   processes, from 1 to 100, that read 2000 samples of 12 KiB between them, at random, at once and through one mount, of an array that is in the
+          page cache and of a compressed one: the time for each sample, and the daemon's memory.
 
 Needs the Python of the tests."""
 
@@ -219,16 +219,16 @@ def packs(folder, count, rounds):
                     yield f"{name}: one array", timed(lambda: np.load(mount / group / array))
 
 
-SAMPLES, BYTES, READS = 4096, 12288, 200
+SAMPLES, BYTES, READS = 8192, 12288, 2000
 
 
-def read_samples(path, seed, ready, go):
+def read_samples(path, seed, reads, ready, go):
     """What one process of many does."""
     own = random.Random(seed)
     with open(path, "rb", buffering=0) as file:
         ready.release()
         go.wait()
-        for _ in range(READS):
+        for _ in range(reads):
             os.pread(file.fileno(), BYTES, 128 + BYTES * own.randrange(SAMPLES))
 
 
@@ -244,7 +244,7 @@ def readers(folder, count, rounds):
             for kind in ("plain", "gzip"):
                 context = multiprocessing.get_context("fork")
                 ready, go = context.Semaphore(0), context.Event()
-                arguments = [(mount / f"{kind}.npy", seed, ready, go) for seed in range(count)]
+                arguments = [(mount / f"{kind}.npy", seed, READS // count, ready, go) for seed in range(count)]
                 all_of_them = [context.Process(target=read_samples, args=own) for own in arguments]
                 for process in all_of_them:
                     process.start()
@@ -255,7 +255,7 @@ def readers(folder, count, rounds):
                     go.set()
                     for process in all_of_them:
                         process.join()
-                yield f"{kind}: a sample", timed(read) / READS / count
+                yield f"{kind}: a sample", timed(read) / READS
                 assert all(process.exitcode == 0 for process in all_of_them)
                 yield f"{kind}: memory", memory(mount)
 
@@ -268,6 +268,8 @@ def shown(what, value):
         return f"{value:.0f}"
     if "memory" in what:
         return f"{value / MIB:.1f} MiB"
+    if value < 1e-3:
+        return f"{value * 1e6:.0f} us"
     return f"{value * 1000:.1f} ms" if value < 1 else f"{value:.2f} s"
 
 
