@@ -422,7 +422,7 @@ impl Checkouts {
         };
         let commits = commits::read(&dir)?.into_iter();
         let with_changes = commits.map(|commit| {
-            let changes = match said(&commit)? {
+            let changes = match said(&dir, &commit)? {
                 Some(changes) => changes,
                 None => committed(&dir, &commit, false)?.1,
             };

@@ -39,7 +39,7 @@ pub(in crate::checkout) fn add_layers(
     let mut known = KnownStores::default();
     for commit in commits.iter().skip(all.len()) {
         let place = |name: &str| places.get(name).copied();
-        let mut files = match said(commit)? {
+        let mut files = match said(dir, commit)? {
             None => {
                 let (layer, changes) = committed(dir, commit, held)?;
                 laid(&layer, changes, all, place)?
@@ -118,9 +118,14 @@ pub(in crate::checkout) fn committed(
     }
 }
 
-/// Returns the changes that the record of a commit says, without the stores below; `None` if they are in the layer alone.
-pub(super) fn said(commit: &LayerCommit) -> Result<Option<IndexChanges>> {
-    let changes = commit.changes.as_ref().map(IndexChanges::of_short);
+/// Returns the changes that the record of a commit says, without the stores below; `None` if they are in the layer alone, or
+/// in a bucket, where `content` says which files there are.
+pub(super) fn said(dir: &Dir, commit: &LayerCommit) -> Result<Option<IndexChanges>> {
+    let changes = commit
+        .changes
+        .as_ref()
+        .filter(|_| Mirror::of(dir).is_none());
+    let changes = changes.map(IndexChanges::of_short);
     changes.transpose().map_err(|e| about(commit, e))
 }
 

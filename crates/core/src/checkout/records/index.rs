@@ -221,10 +221,10 @@ impl LogRecord for IndexLine {
     fn parse(json: &str) -> serde_json::Result<Self> {
         // The first field tells what it is, without a copy of the values to try each kind with. Another program may write the
         // fields in another order.
-        let told = match json.get(..7) {
-            Some("{\"path\"") => serde_json::from_str(json).map(Self::Change),
-            Some("{\"store") => serde_json::from_str(json).map(Self::Store),
-            Some("{\"commi") => serde_json::from_str(json).map(Self::Begun),
+        let told = match json {
+            _ if json.starts_with(r#"{"path":"#) => serde_json::from_str(json).map(Self::Change),
+            _ if json.starts_with(r#"{"store":"#) => serde_json::from_str(json).map(Self::Store),
+            _ if json.starts_with(r#"{"commits":"#) => serde_json::from_str(json).map(Self::Begun),
             _ => return serde_json::from_str(json),
         };
         told.or_else(|_| serde_json::from_str(json))

@@ -232,11 +232,15 @@ mod tests {
 
     #[test]
     fn what_newer_versions_say_of_a_commit_is_kept() {
-        let rest = r#"{"parents":[],"write":"","layer":"a","time":1,"author":"","message":"","tool":"","without":[],"signed":"x"}"#;
+        let rest = r#"{"parents":[],"write":"","layer":"a","time":1,"author":"","message":"","tool":"","without":[],"base":{"": {"kind":"k"}},"changes":[ {"path":"x","stored":null}],"signed":"x"}"#;
         let id = digest(rest.as_bytes());
         let json = FORM.object(&format!("{{\"id\":\"{id}\",{}", &rest[1..]));
         let commit = LayerCommit::parse(&json).unwrap();
         assert_eq!(commit.other["signed"], "x");
+        assert_eq!(
+            commit.changes.as_ref().unwrap().values().unwrap(),
+            [r#"{"path":"x","stored":null}"#]
+        );
         assert_eq!(commit.print().unwrap(), json);
     }
 }
