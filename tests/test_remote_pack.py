@@ -93,6 +93,22 @@ def test_a_mount_uses_the_pack_beside_a_store(directory, tmp_path, from_copy, ta
             same(mount, shown)
 
 
+def test_a_large_pack_comes_in_parts(directory, tmp_path):
+    with h5py.File(directory / "x.h5", "w") as file:
+        for number in range(20_000):
+            file[f"g{number // 1000}/d{number}"] = np.full(3, number)
+    with Site(directory) as site:
+        before, _ = looked(site, tmp_path / "a")
+        size = made(site, directory, tmp_path, True).stat().st_size
+        assert size > 6 << 20
+        after, notes = looked(site, tmp_path / "b")
+        assert not notes and after < before / 4, (before, after, notes)
+        assert len(gets(site, "x.h5.npyfs-pack")) == 1 + -(-(size - (1 << 20)) // (4 << 20))
+        with Mount(site.url("x.h5"), f"cache_dir={tmp_path / 'c'}") as mount:
+            for number in (0, 777, 10_500, 19_999):
+                np.testing.assert_array_equal(np.load(mount / f"g{number // 1000}/d{number}.npy"), np.full(3, number))
+
+
 def test_a_pack_is_written_beside_a_file_or_where_it_is_told(directory, tmp_path):
     write(directory / "x.h5", groups=1)
     npyfs("pack", directory / "x.h5", check=True)

@@ -3,6 +3,8 @@
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
+use futures_util::future::join_all;
+
 use super::super::blocks::{BLOCK, bytes_of, requests};
 use super::super::error::RemoteError;
 use super::super::origin::{Origin, Version};
@@ -11,6 +13,9 @@ use super::RemoteObject;
 
 /// Bytes of the first request; most packs are smaller.
 const FIRST: u64 = 1 << 20;
+
+/// Bytes of each of the others, which are sent together: one connection is slower than the network.
+const PART: usize = 4 << 20;
 
 /// The time limit for a pack. A pack only saves time.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -36,10 +41,14 @@ async fn ask(origin: &Origin) -> Option<Found> {
     let mut bytes = Arc::try_unwrap(got).map_or_else(|got| got.bytes.clone(), |got| got.bytes);
     let have = bytes.len() as u64;
     if start == 0 && have < size {
-        match origin.get(have..size, Some(&version)).await {
-            Ok(more) if more.start == have => bytes.extend_from_slice(&more.bytes),
-            Ok(_) => {}
-            Err(e) => return Some(Err(e.message)),
+        let parts = (have..size).step_by(PART);
+        let parts = parts.map(|at| origin.get(at..size.min(at + PART as u64), Some(&version)));
+        for more in join_all(parts).await {
+            match more {
+                Ok(more) if more.start == bytes.len() as u64 => bytes.extend(&more.bytes),
+                Ok(_) => {}
+                Err(e) => return Some(Err(e.message)),
+            }
         }
     }
     Some(match bytes.len() as u64 == size {
