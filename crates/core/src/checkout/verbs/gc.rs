@@ -243,7 +243,8 @@ impl Collector {
         let is_begun = !is_left && !says_nothing(&changes);
         let is_bare = |found: &FoundName| {
             let old = format!("{LOG}{}", log_file::OLD);
-            let known = [index::NAME, layer_lock::NAME, LOG, &old];
+            let rewritten = format!("{}{REWRITTEN}", index::NAME);
+            let known = [index::NAME, &rewritten, layer_lock::NAME, LOG, &old];
             known.contains(&found.name.as_str()) || found.name.starts_with(SCRATCH)
         };
         let is_bare = place(&dir, &self.storage).found()?.iter().all(is_bare);

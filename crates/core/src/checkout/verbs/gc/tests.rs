@@ -144,6 +144,9 @@ fn of_what_is_named_nothing_goes_whichever_call_fails() {
         }
         std::fs::create_dir(checkouts.dir().join(".discarded-c-0")).unwrap();
         std::fs::create_dir(checkouts.dir().join("revert+2")).unwrap();
+        // A mount was to go on in it after a commit, and died while it wrote the index.
+        std::fs::create_dir(checkouts.dir().join("b~2")).unwrap();
+        std::fs::write(checkouts.dir().join("b~2/index.new"), "x").unwrap();
         let faulty = Arc::new(Faulty::new(at, libc::EIO, at % 2 == 0));
         let storage: Arc<dyn Storage> = faulty.clone();
         let done = collect(&checkouts, &hours(0), &storage);
