@@ -11,7 +11,7 @@ use npyfs::mount::fs::{Attr, Flags, Fs, FsError, Maker, ROOT_INO};
 use npyfs_base::options::{External, FsOptions};
 use npyfs_core::checkout::history::checkouts::Checkouts;
 use npyfs_core::checkout::records::fit::Misfit;
-use npyfs_core::checkout::verbs::commit::{self, CommitRefusal, Outcome, Wish};
+use npyfs_core::checkout::verbs::commit::{Candidate, CommitRefusal, Outcome, Wish};
 use npyfs_core::store::format::{Depth, Inspection, Registry};
 use npyfs_core::tree::{Directory, Node};
 use npyfs_hdf5::{H5, Reach};
@@ -379,8 +379,8 @@ impl Store<'_> {
         };
         let lay = |_| Ok(Box::new(Unchecked) as Box<dyn Outcome>);
         let checkouts = self.checkouts();
-        let done = commit::commit(&checkouts, name, &wish, Arc::new(Disk), &|_, _| false, &lay);
-        done.map(drop)
+        let found = Candidate::find(&checkouts, name, Arc::new(Disk))?;
+        found.commit(&wish, &|_, _| false, &lay).map(drop)
     }
 
     /// What breaks the rules of the format in any directory.

@@ -151,6 +151,11 @@ impl View {
         self.pile().layers.clone()
     }
 
+    /// Returns the uppermost layer.
+    pub(in crate::checkout) fn last_layer(&self) -> Option<LayerFiles> {
+        self.pile().layers.last().cloned()
+    }
+
     /// Returns the objects of layers that do not fit the present store.
     pub fn misfits(&self) -> Vec<Misfit> {
         self.pile().misfits.clone()

@@ -113,8 +113,8 @@ impl Outcome for Arc<View> {
     }
 
     fn broken(&self) -> Result<Vec<String>> {
-        let layers = self.layers();
-        let keys = layers.last().into_iter().flat_map(|new| new.entries.keys());
+        let new = self.last_layer();
+        let keys = new.iter().flat_map(|new| new.entries.keys());
         rules::broken(self, self.sep(), keys.map(String::as_str))
     }
 }
@@ -302,18 +302,6 @@ impl<'a> Candidate<'a> {
         }
         Ok(added.committed(&commits, incomplete))
     }
-}
-
-/// Commits the checkout `name`, as [`Candidate::commit`] does.
-pub fn commit(
-    checkouts: &Checkouts,
-    name: &str,
-    wish: &Wish,
-    storage: Arc<dyn Storage>,
-    is_group: IsGroup<'_>,
-    lay: Laying<'_>,
-) -> std::result::Result<Committed, CommitRefusal> {
-    Candidate::find(checkouts, name, storage)?.commit(wish, is_group, lay)
 }
 
 /// A layer that its writer commits.

@@ -41,7 +41,19 @@ fn open(checkouts: &Checkouts, name: &str) -> OpenCheckout {
         .unwrap()
 }
 
-type CommitResult = std::result::Result<Committed, CommitRefusal>;
+/// Commits the checkout `name`.
+pub(in crate::checkout) fn commit_with(
+    checkouts: &Checkouts,
+    name: &str,
+    wish: &Wish,
+    storage: Arc<dyn Storage>,
+    is_group: IsGroup<'_>,
+    lay: Laying<'_>,
+) -> CommitResult {
+    Candidate::find(checkouts, name, storage)?.commit(wish, is_group, lay)
+}
+
+pub(in crate::checkout) type CommitResult = std::result::Result<Committed, CommitRefusal>;
 
 /// Writes objects in a checkout; a leading `-` deletes an object.
 fn write(checkouts: &Checkouts, name: &str, keys: &[&str]) {
@@ -66,7 +78,7 @@ fn wish(side: Option<Side>) -> Wish {
 }
 
 fn commit(checkouts: &Checkouts, name: &str, side: Option<Side>) -> CommitResult {
-    super::commit(
+    commit_with(
         checkouts,
         name,
         &wish(side),
@@ -165,7 +177,7 @@ fn a_group_that_both_made_holds_the_objects_of_both() {
     write(&checkouts, "b", &["g", "g/y", "g/z"]);
     let is_group: IsGroup<'_> = &|_, key| key == "g";
     let commit = |name, side| {
-        super::commit(
+        commit_with(
             &checkouts,
             name,
             &wish(side),
@@ -236,7 +248,7 @@ fn what_does_not_fit_is_refused_or_left_out() {
             message: "why not".into(),
             ..Wish::default()
         };
-        super::commit(&checkouts, "a", &wish, Arc::new(Disk), &|_, _| false, lay)
+        commit_with(&checkouts, "a", &wish, Arc::new(Disk), &|_, _| false, lay)
     };
     let Err(CommitRefusal::Misfits(refused)) = commit(false) else {
         panic!("committed");
@@ -274,7 +286,7 @@ fn whatever_fails_a_commit_happens_or_does_not() {
         let mut done = Vec::new();
         for name in ["a", "b"] {
             done.push(
-                super::commit(
+                commit_with(
                     &checkouts,
                     name,
                     &wish(None),

@@ -5,7 +5,7 @@ use std::time::SystemTime;
 
 use super::*;
 use crate::checkout::verbs::commit::Wish;
-use crate::checkout::verbs::commit::tests::{GOOD, place as checkouts_of_nobody};
+use crate::checkout::verbs::commit::tests::{GOOD, commit_with, place as checkouts_of_nobody};
 use crate::store::object::NewFile;
 use npyfs_io::storage::Disk;
 use npyfs_io::storage::faulty::Faulty;
@@ -123,14 +123,7 @@ fn of_what_is_named_nothing_goes_whichever_call_fails() {
             layer.put("x", &NewFile::default(), now).unwrap();
         }
         let wish = Wish::default();
-        let done = crate::checkout::verbs::commit::commit(
-            &checkouts,
-            "a",
-            &wish,
-            disk.clone(),
-            &|_, _| false,
-            GOOD,
-        );
+        let done = commit_with(&checkouts, "a", &wish, disk.clone(), &|_, _| false, GOOD);
         done.unwrap();
         let before = names(checkouts.dir());
         for name in [

@@ -3,7 +3,7 @@
 use std::time::{Duration, SystemTime};
 
 use super::super::commit::Wish;
-use super::super::commit::tests::{GOOD, place};
+use super::super::commit::tests::{GOOD, commit_with, place};
 use super::*;
 use crate::checkout::history::checkouts::OpenCheckout;
 use crate::checkout::records::index::nanoseconds;
@@ -30,14 +30,7 @@ fn commit(checkouts: &Checkouts, name: &str, keys: &[&str]) -> String {
     }
     drop(layer);
     let wish = Wish::default();
-    let done = crate::checkout::verbs::commit::commit(
-        checkouts,
-        name,
-        &wish,
-        Arc::new(Disk),
-        &|_, _| false,
-        GOOD,
-    );
+    let done = commit_with(checkouts, name, &wish, Arc::new(Disk), &|_, _| false, GOOD);
     done.unwrap();
     all(checkouts).pop().unwrap().id
 }
