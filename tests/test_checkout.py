@@ -5,6 +5,7 @@ import errno
 import os
 import shutil
 import subprocess
+import sys
 import time
 
 import h5py
@@ -434,6 +435,21 @@ def test_many_writers_at_once(store, arrays):
         for n in range(6):
             for i in range(1, 7):
                 run(["cmp", arrays / "a.npy", m / f"{n}_{i}.npy"], check=True)
+        run(["cmp", arrays / "b.npy", m / "shared.npy"], check=True)
+
+
+def test_a_file_that_many_write_is_refused_to_none(store, arrays):
+    """Every writer is done at its last close, though another writer had just emptied the file."""
+    script = f"""
+import sys
+content = open({str(arrays / "b.npy")!r}, "rb").read()
+for _ in range(500):
+    with open(sys.argv[1], "wb", buffering=0) as file:
+        file.write(content)
+"""
+    with open_checkout(store) as m:
+        children = [subprocess.Popen([sys.executable, "-c", script, m / "shared.npy"]) for _ in range(6)]
+        assert [child.wait(100) for child in children] == [0] * 6
         run(["cmp", arrays / "b.npy", m / "shared.npy"], check=True)
 
 

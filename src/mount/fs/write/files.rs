@@ -286,12 +286,13 @@ impl Fs {
         let Some(body) = writer.closing(handle) else {
             return Ok(());
         };
-        let changes = body.changes();
-        let committed = writer.commit(&body).and_then(|state| match state {
-            FileState::Begun if writer.is_emptied(&body)? => Err(writer.begun(&body)),
-            _ => Ok(()),
-        });
-        committed.or_else(|e| {
+        loop {
+            let changes = body.changes();
+            let committed = writer.commit(&body).and_then(|state| match state {
+                FileState::Begun if writer.is_emptied(&body)? => Err(writer.begun(&body)),
+                _ => Ok(()),
+            });
+            let Err(e) = committed else { return Ok(()) };
             let handles = writer.handles.read().unwrap_or_else(|e| e.into_inner());
             let opener = handles.get(&handle).map(|handle| handle.opener);
             // This is not the last close, so the file need not be whole: another program has it open, or this is a
@@ -302,8 +303,14 @@ impl Fs {
                 is_open && open.body.number == body.number
             });
             drop(handles);
-            if e.errno() == libc::EINVAL && (others || opener != Some(process_of(thread))) {
-                return Ok(());
+            if e.errno() == libc::EINVAL {
+                if others || opener != Some(process_of(thread)) {
+                    return Ok(());
+                }
+                // Another program wrote the rest and closed the file since it was refused here.
+                if body.changes() != changes {
+                    continue;
+                }
             }
             body.is_refused(changes);
             // A shell closes a copy of the descriptor before the command has written anything: the last close reports
@@ -311,8 +318,8 @@ impl Fs {
             if body.len().is_ok_and(|len| len == 0) {
                 return Err(e.into());
             }
-            Err(self.note_path(&body.path().unwrap_or_default(), "close", e))
-        })
+            return Err(self.note_path(&body.path().unwrap_or_default(), "close", e));
+        }
     }
 
     pub(super) fn store(&self, body: &Arc<Body>, what: &str) -> FsResult<()> {
