@@ -95,9 +95,22 @@ impl Fs {
         if writer.pending.add_writer(body, flags).is_none() {
             return Ok(None);
         }
+        let handle = self.next_handle.fetch_add(1, Ordering::Relaxed);
+        let writing = WriteHandle {
+            body: body.clone(),
+            opener: writer.opener(flags.thread),
+            is_closed: AtomicBool::new(false),
+        };
+        // The handle is there before the file is emptied: a program that closes the file then is not its last writer.
+        let mut handles = writer.handles.write().unwrap_or_else(|e| e.into_inner());
+        handles.insert(handle, writing);
+        drop(handles);
         if flags.truncate
             && let Err(e) = body.set_len(0)
         {
+            let mut handles = writer.handles.write().unwrap_or_else(|e| e.into_inner());
+            handles.remove(&handle);
+            drop(handles);
             let mut state = body.state();
             (state.writers, state.unclosed) = (state.writers - 1, state.unclosed - 1);
             drop(state);
@@ -106,19 +119,6 @@ impl Fs {
             }
             return Err(e);
         }
-        let handle = self.next_handle.fetch_add(1, Ordering::Relaxed);
-        let mut handles = writer.handles.write().unwrap_or_else(|e| e.into_inner());
-        let opener = writer.opener(flags.thread);
-        let body_too = body.clone();
-        handles.insert(
-            handle,
-            WriteHandle {
-                body: body_too,
-                opener,
-                is_closed: AtomicBool::new(false),
-            },
-        );
-        drop(handles);
         let open = OpenFile {
             ino,
             file: Arc::new(ScratchFile(body.clone())),
