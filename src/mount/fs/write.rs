@@ -281,6 +281,7 @@ impl Writer {
 
     /// Ensures that a thread that looks a path up again finds its scratch file and can open it.
     fn offer(&self, path: &[Vec<u8>], thread: u32) -> Result<Arc<Body>> {
+        let _changing = self.change_names(&[path]);
         loop {
             let body = self.edit(path)?;
             if self.pending.await_writer(&body, thread).is_some() {
@@ -310,6 +311,18 @@ impl Writer {
             _ => path.to_vec(),
         };
         self.naming.change(paths.iter().map(of_object).collect())
+    }
+
+    /// Waits until no other thread changes the name of a file. The file keeps its name while the guard lives. Returns
+    /// `None` if the file has no name.
+    fn hold_name(&self, body: &Body) -> Option<Changing<'_>> {
+        loop {
+            let path = body.path()?;
+            let held = self.change_names(&[&path]);
+            if body.path().as_ref() == Some(&path) {
+                return Some(held);
+            }
+        }
     }
 
     /// Returns the file that a handle writes.

@@ -219,7 +219,8 @@ impl Body {
         let state = self.state();
         let is_array = |path: &Vec<Vec<u8>>| path.last().is_some_and(|n| n.ends_with(b".npy"));
         let may_be_mapped = state.is_mappable && state.path.as_ref().is_some_and(is_array);
-        let is_closed = state.writers > 0 && state.unclosed == 0;
+        let was_written = state.writers > 0 || (changes > 0 && !state.is_awaited());
+        let is_closed = was_written && state.unclosed == 0;
         is_closed && !may_be_mapped && !state.is_dirty(changes)
     }
 

@@ -405,6 +405,7 @@ impl Writer {
 
     /// Sets the time of a stored entry.
     pub fn touch(&self, path: &[Vec<u8>], time: SystemTime) -> Result<()> {
+        let _changing = self.change_names(&[path]);
         if let Role::Stored(place) = self.target.role(path)? {
             let _one = self.lock(&place.object);
             if self.target.set_time(&place.object, time)? {

@@ -337,9 +337,12 @@ impl Writer {
             old.state().path = None;
             old.retire();
         }
-        if stored && becomes == Role::Scratch {
-            // The old name goes only after the file is stored under the new one, or is deleted as well.
-            self.pending.hide(from, &body);
+        if becomes == Role::Scratch {
+            body.forget_stored();
+            if stored {
+                // The old name goes only after the file is stored under the new one, or is deleted as well.
+                self.pending.hide(from, &body);
+            }
         }
         Ok(())
     }

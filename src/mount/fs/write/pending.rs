@@ -168,6 +168,13 @@ impl Pending {
         (was, hid): (Option<PendingEntry>, bool),
     ) {
         let mut entries = self.entries();
+        let was = match was {
+            // The other file went meanwhile.
+            Some(PendingEntry::File(other)) if other.path().is_none() => {
+                other.state().hides.then_some(PendingEntry::Hidden)
+            }
+            was => was,
+        };
         match was {
             Some(entry) => entries.insert(to.to_vec(), entry),
             None => entries.remove(to),
