@@ -12,10 +12,23 @@ import h5py
 import numpy as np
 import pytest
 
+from support import daf, hangar
 from support.mount import Mount
 from support.process import npyfs
+from test_hangar_commit import STAGE, commit
 
-ROUNDS = 40
+ROUNDS = 20
+
+
+class Place:
+    """A directory, two names in it, and contents of files that may have these names."""
+
+    def __init__(self, folder, shape, name="{}.npy"):
+        self.folder, self.name = folder, name
+        self.old, self.new, self.other = (content_of(np.full(shape, n, "<f4")) for n in range(3))
+
+    def path(self, name):
+        return self.folder / self.name.format(name)
 
 
 def content_of(array):
@@ -24,21 +37,31 @@ def content_of(array):
     return file.getvalue()
 
 
-OLD, NEW, OTHER = (content_of(array) for array in (np.ones((3, 4), "<i4"), np.arange(1000.0), np.arange(50_000)))
-
-
-@pytest.fixture(params=["disk", "mount"])
-def folder(request, tmp_path):
+@pytest.fixture(params=["disk", "plain", "daf", "hangar"])
+def place(request, tmp_path):
     if request.param == "disk":
-        yield tmp_path
+        yield Place(tmp_path, (5, 4))
         return
     store = tmp_path / "x.h5"
-    with h5py.File(store, "w") as file:
-        file["x"] = np.arange(3)
+    if request.param == "hangar":
+        store = tmp_path / "repository"
+        hangar.script(STAGE, store, "0")
+        commit(store, "first")
+    else:
+        with h5py.File(store, "w") as file:
+            if request.param == "daf":
+                daf.start(file)
+                file["cell#"] = np.array([b"a", b"b", b"c"])
+            file["x"] = np.arange(3)
+    below, shape, name = {"plain": ("", (50, 40), "{}.npy"), "daf": ("", 3, "cell#{}.npy"), "hangar": ("stage/a", (5, 4), "{}.npy")}[request.param]
     with Mount(store, checkout="c") as m:
-        yield m.path
-        with open(m.path / "last.npy", "wb") as file:
-            file.write(NEW)
+        place = Place(m / below, shape, name)
+        yield place
+        put(place.path("last"), place.new)
+    with Mount(store, checkout="c") as m:
+        place = Place(m / below, shape, name)
+        assert read(place.path("last")) == place.new
+        assert read(place.path("s")) is None
     assert npyfs("verify", store).returncode == 0
 
 
@@ -80,17 +103,18 @@ def at_once(*calls):
     return errors
 
 
-@pytest.mark.parametrize("other", ["t.npy", "t.tmp"])
+@pytest.mark.parametrize("other", ["t", "t.tmp"])
 @pytest.mark.parametrize("store", [os.close, os.fsync])
-@pytest.mark.parametrize("before", [None, OLD], ids=["new", "old"])
-def test_a_file_is_stored_while_its_name_changes(folder, before, store, other):
+@pytest.mark.parametrize("has_old", [False, True], ids=["new", "old"])
+def test_a_file_is_stored_while_its_name_changes(place, has_old, store, other):
     """The name goes, or goes to another file, or the file takes its name along."""
-    s, t = folder / "s.npy", folder / other
+    s = place.path("s")
+    t = place.path(other) if other == "t" else place.folder / other
 
     def begin():
-        if before is not None:
-            put(s, before)
-        return opened(s, NEW)
+        if has_old:
+            put(s, place.old)
+        return opened(s, place.new)
 
     def end(file):
         if store is os.fsync:
@@ -102,66 +126,66 @@ def test_a_file_is_stored_while_its_name_changes(folder, before, store, other):
         end(file)
         assert read(s) is None
         file = begin()
-        put(t, OTHER)
+        put(t, place.other)
         assert at_once(lambda: store(file), lambda: os.rename(t, s)) == [None, None]
         end(file)
-        assert (read(s), read(t)) == (OTHER, None)
+        assert (read(s), read(t)) == (place.other, None)
         os.unlink(s)
         file = begin()
         assert at_once(lambda: store(file), lambda: os.rename(s, t)) == [None, None]
         end(file)
-        assert (read(s), read(t)) == (None, NEW)
+        assert (read(s), read(t)) == (None, place.new)
         os.unlink(t)
 
 
-def test_a_file_is_opened_while_its_name_changes(folder):
-    s, t = folder / "s.npy", folder / "t.npy"
+def test_a_file_is_opened_while_its_name_changes(place):
+    s, t = place.path("s"), place.path("t")
     for _ in range(ROUNDS):
-        put(s, OLD)
+        put(s, place.old)
         files = []
         failed = at_once(lambda: files.append(os.open(s, os.O_WRONLY | os.O_TRUNC)), lambda: os.unlink(s))
         assert failed in ([None, None], [errno.ENOENT, None])
         for file in files:
-            assert os.write(file, NEW) == len(NEW)
+            assert os.write(file, place.new) == len(place.new)
             os.close(file)
         assert read(s) is None
-        put(s, OLD)
-        put(t, OTHER)
+        put(s, place.old)
+        put(t, place.other)
         files = []
         assert at_once(lambda: files.append(os.open(s, os.O_WRONLY | os.O_TRUNC)), lambda: os.rename(t, s)) == [None, None]
         for file in files:
-            assert os.write(file, NEW) == len(NEW)
+            assert os.write(file, place.new) == len(place.new)
             os.close(file)
-        assert read(s) in (OTHER, NEW)
+        assert read(s) in (place.other, place.new)
         assert read(t) is None
         os.unlink(s)
 
 
-def test_a_name_changes_in_two_ways(folder):
-    s, t = folder / "s.npy", folder / "t.npy"
+def test_a_name_changes_in_two_ways(place):
+    s, t = place.path("s"), place.path("t")
     for _ in range(ROUNDS):
-        put(s, OLD)
-        put(t, OTHER)
+        put(s, place.old)
+        put(t, place.other)
         assert at_once(lambda: os.rename(t, s), lambda: os.unlink(s)) == [None, None]
-        assert read(s) in (None, OTHER)
+        assert read(s) in (None, place.other)
         assert read(t) is None
-        put(s, OLD)
+        put(s, place.old)
         failed = at_once(lambda: os.rename(s, t), lambda: os.unlink(s))
         assert failed in ([None, errno.ENOENT], [errno.ENOENT, None])
-        assert (read(s), read(t)) == (None, OLD if failed[0] is None else None)
+        assert (read(s), read(t)) == (None, place.old if failed[0] is None else None)
         if failed[0] is None:
             os.unlink(t)
 
 
-def test_a_file_is_stored_while_another_is_refused_at_its_name(folder):
+def test_a_file_is_stored_while_another_is_refused_at_its_name(place):
     """What is no array cannot replace one: the file that stood there is as it was, and is stored."""
-    s, t = folder / "s.npy", folder / "t.npy"
+    s, t = place.path("s"), place.path("t")
     for _ in range(ROUNDS):
-        put(s, OLD)
-        file, junk = opened(s, NEW), opened(t, b"junk")
+        put(s, place.old)
+        file, junk = opened(s, place.new), opened(t, b"junk")
         failed = at_once(lambda: os.close(file), lambda: os.rename(t, s))
         assert failed in ([None, None], [None, errno.EINVAL])
-        assert read(s) == (b"junk" if failed[1] is None else NEW)
+        assert read(s) == (b"junk" if failed[1] is None else place.new)
         try:
             os.close(junk)
         except OSError as e:
@@ -170,24 +194,24 @@ def test_a_file_is_stored_while_another_is_refused_at_its_name(folder):
             path.unlink(missing_ok=True)
 
 
-def test_programs_that_do_all_of_it_at_once_end(folder):
+def test_programs_that_do_all_of_it_at_once_end(place):
     """Nothing hangs, whatever meets; afterwards the names are used as ever."""
     work = """
 import os, random, sys, time
-folder, seed, old, new = sys.argv[1], int(sys.argv[2]), *(open(path, "rb").read() for path in sys.argv[3:])
+name, seed, old, new = sys.argv[1], int(sys.argv[2]), *(open(path, "rb").read() for path in sys.argv[3:])
 choose = random.Random(seed)
-end = time.monotonic() + 4
+end = time.monotonic() + 2
 while time.monotonic() < end:
-    path, other = (f"{folder}/{choose.choice(['s1', 's2'])}.npy" for _ in range(2))
+    path, other = (name.format(choose.choice(['s1', 's2'])) for _ in range(2))
     do = choose.choice(["write", "write", "rename over", "rename", "unlink", "read"])
     try:
         if do == "write":
             with open(path, "wb", buffering=0) as file:
                 file.write(choose.choice([old, new]))
         elif do == "rename over":
-            with open(f"{folder}/t{seed}.npy", "wb", buffering=0) as file:
+            with open(name.format(f"t{seed}"), "wb", buffering=0) as file:
                 file.write(old)
-            os.rename(f"{folder}/t{seed}.npy", path)
+            os.rename(name.format(f"t{seed}"), path)
         elif do == "rename":
             os.rename(path, other)
         elif do == "unlink":
@@ -201,13 +225,13 @@ while time.monotonic() < end:
             raise
 """
     inputs = []
-    for name, content in (("old", OLD), ("new", NEW)):
-        inputs.append(folder / f"{name}.npy")
+    for name, content in (("old", place.old), ("new", place.new)):
+        inputs.append(place.path(name))
         put(inputs[-1], content)
-    children = [subprocess.Popen(["python3", "-c", work, folder, str(n), *inputs]) for n in range(5)]
+    children = [subprocess.Popen(["python3", "-c", work, place.path("{}"), str(n), *inputs]) for n in range(5)]
     assert [child.wait(120) for child in children] == [0] * 5
-    for name in ("s1.npy", "s2.npy"):
-        put(folder / name, OTHER)
-        assert read(folder / name) == OTHER
-        os.unlink(folder / name)
-    assert not {"s1.npy", "s2.npy"} & set(os.listdir(folder))
+    for path in (place.path("s1"), place.path("s2")):
+        put(path, place.other)
+        assert read(path) == place.other
+        os.unlink(path)
+        assert path.name not in os.listdir(place.folder)

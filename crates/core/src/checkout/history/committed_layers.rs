@@ -120,7 +120,7 @@ pub(in crate::checkout) fn committed(
 
 /// Returns the changes that the record of a commit says, without the stores below; `None` if they are in the layer alone, or
 /// in a bucket, where `content` says which files there are.
-pub(super) fn said(dir: &Dir, commit: &LayerCommit) -> Result<Option<IndexChanges>> {
+pub(in crate::checkout) fn said(dir: &Dir, commit: &LayerCommit) -> Result<Option<IndexChanges>> {
     let changes = commit
         .changes
         .as_ref()

@@ -1,7 +1,7 @@
 //! Garbage collection for the checkouts of a store: removes files to which no commit and no checkout refers, and
 //! nothing else.
 //!
-//! The files that the index of a committed layer names stay, and so does every uncommitted checkout. The log, reverts
+//! The files that a commit or the index of its layer names stay, and so does every uncommitted checkout. The log, reverts
 //! and earlier states need nothing more. Leftovers of dead processes are removed, and so are files of objects that were
 //! written again.
 //!
@@ -12,7 +12,7 @@
 mod bucket;
 mod directory;
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
@@ -22,6 +22,7 @@ use directory::{CLOCK, FoundName, GcDirectory, GcPlace};
 use super::commit::DISCARDED;
 use crate::checkout::history::checkouts::{Checkouts, LOG, dir_of};
 use crate::checkout::history::commits::{self, LayerCommit};
+use crate::checkout::history::committed_layers::said;
 use crate::checkout::layer::lock::{self as layer_lock, LayerLock};
 use crate::checkout::layer::publications;
 use crate::checkout::layer::{self, FINISHED, MEMBER};
@@ -94,8 +95,8 @@ pub fn collect(
     }
     let mut collector = Collector::new(&place(&dir, storage), wish, storage)?;
     let layers = collector.top(&dir)?;
-    for name in layers {
-        if let Err(e) = collector.layer(&dir, &name) {
+    for (name, commit) in layers {
+        if let Err(e) = collector.layer(&dir, &name, commit.as_ref()) {
             collector.done.left.push(e.to_string());
         }
     }
@@ -173,8 +174,8 @@ impl Collector {
         false
     }
 
-    /// Examines the names in the directory itself and the commits, and returns the names of the layers.
-    fn top(&mut self, dir: &Dir) -> Result<Vec<String>> {
+    /// Examines the names in the directory itself and the commits. Returns the names of the layers, with their commits.
+    fn top(&mut self, dir: &Dir) -> Result<Vec<(String, Option<LayerCommit>)>> {
         let top = place(dir, &self.storage);
         // No process of this host commits or begins a checkout until all references are known.
         let lock = match self.dry_run {
@@ -192,7 +193,8 @@ impl Collector {
                 }
             }
         }
-        let committed: HashSet<&str> = all.iter().map(|commit| commit.layer.as_str()).collect();
+        let by_layer = all.iter().map(|commit| (commit.layer.as_str(), commit));
+        let committed: HashMap<&str, &LayerCommit> = by_layer.collect();
         let rewritten = format!("{}{REWRITTEN}", publications::NAME);
         let (mut layers, mut discarded) = (Vec::new(), Vec::new());
         for found in top.found()? {
@@ -201,8 +203,8 @@ impl Collector {
                 if name.starts_with(CLOCK) || name == rewritten {
                     self.take(&top, "", &found, UNFINISHED);
                 }
-            } else if committed.contains(name) {
-                layers.push(found.name);
+            } else if let Some(&commit) = committed.get(name) {
+                layers.push((found.name, Some(commit.clone())));
             } else if name.starts_with(DISCARDED) {
                 discarded.push(found);
             } else if name.starts_with(REVERT) {
@@ -229,7 +231,7 @@ impl Collector {
         top: &Dir,
         found: &FoundName,
         commits: &[LayerCommit],
-        layers: &mut Vec<String>,
+        layers: &mut Vec<(String, Option<LayerCommit>)>,
     ) -> Result<()> {
         let Some(checkout) = name_of(&found.name) else {
             return Ok(());
@@ -255,7 +257,7 @@ impl Collector {
             return Err(Error::new(ErrorKind::Stale, why).about(dir.path().display()));
         }
         if is_current && (is_begun || !is_bare) {
-            layers.push(found.name.clone());
+            layers.push((found.name.clone(), None));
             return Ok(());
         }
         let why = match is_current {
@@ -279,16 +281,22 @@ impl Collector {
         }
     }
 
-    /// Removes the files of a layer to which its index does not refer.
-    fn layer(&mut self, top: &Dir, name: &str) -> Result<()> {
+    /// Removes the files of a layer to which neither its index nor its commit refers.
+    fn layer(&mut self, top: &Dir, name: &str, commit: Option<&LayerCommit>) -> Result<()> {
         let dir = match top.below(name) {
             // It was discarded in the meantime.
             Err(e) if e.kind == ErrorKind::NotFound => return Ok(()),
             dir => dir?,
         };
+        let said = match commit {
+            Some(commit) => said(top, commit)?,
+            None => None,
+        };
+        let said = said.map(|said| layer::named(&said.entries, &said.incomplete));
+        let said = said.unwrap_or_default();
         let place = place(&dir, &self.storage);
         let mut last = String::new();
-        while !unnamed(&place, &last)?.is_empty() {
+        while !unnamed(&place, &last, &said)?.is_empty() {
             let _lock = match self.dry_run {
                 true => None,
                 false => Some(commits::lock(top)?),
@@ -304,7 +312,7 @@ impl Collector {
                     index => self.storage.sync(&index?).map_err(about)?,
                 }
             }
-            for (found, why) in unnamed(&place, &last)?.into_iter().take(SLICE) {
+            for (found, why) in unnamed(&place, &last, &said)?.into_iter().take(SLICE) {
                 self.take(&place, name, &found, why);
                 last = found.name;
             }
@@ -355,12 +363,18 @@ fn says_nothing(changes: &IndexChanges) -> bool {
         && changes.stores.is_empty()
 }
 
-/// Returns the files of a layer sorted after the name `last` to which its index does not refer, and the reasons.
-fn unnamed(place: &GcDirectory, last: &str) -> Result<Vec<(FoundName, &'static str)>> {
+/// Returns the files of a layer sorted after the name `last` to which its index does not refer and which are not in
+/// `said`, and the reasons.
+fn unnamed(
+    place: &GcDirectory,
+    last: &str,
+    said: &HashSet<(u64, &'static str)>,
+) -> Result<Vec<(FoundName, &'static str)>> {
     let dir = &place.dir;
     let found = place.found()?;
     let changes = IndexChanges::read(dir)?;
-    let named = layer::named(&changes.entries, &changes.incomplete);
+    let mut named = layer::named(&changes.entries, &changes.incomplete);
+    named.extend(said);
     let published = publications::published(dir)?;
     let is_object = |file: &layer::NumberedFile| matches!(file.ending, FINISHED | MEMBER);
     let mut numbered = found

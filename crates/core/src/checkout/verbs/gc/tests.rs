@@ -158,3 +158,29 @@ fn of_what_is_named_nothing_goes_whichever_call_fails() {
         }
     }
 }
+
+#[test]
+fn what_a_commit_names_stays_though_the_index_lost_it() {
+    let disk: Arc<dyn Storage> = Arc::new(Disk);
+    let (_top, checkouts) = checkouts_of_nobody();
+    let open = checkouts.open("a", disk.clone(), |_| npyfs_worker::creator_here());
+    let layer = open.unwrap().layer;
+    for name in ["x", "y"] {
+        layer
+            .put(name, &NewFile::default(), SystemTime::now())
+            .unwrap();
+    }
+    drop(layer);
+    let wish = Wish::default();
+    let done = commit_with(&checkouts, "a", &wish, disk.clone(), &|_, _| false, GOOD);
+    done.unwrap();
+    let index = checkouts.dir().join("a").join(index::NAME);
+    let text = std::fs::read_to_string(&index).unwrap();
+    let (shorter, lost) = text.trim_end().rsplit_once('\n').unwrap();
+    assert!(lost.contains("\"y\""), "{lost}");
+    std::fs::write(&index, format!("{shorter}\n")).unwrap();
+    let before = names(checkouts.dir());
+    let done = collect(&checkouts, &hours(0), &disk).unwrap();
+    assert!(done.garbage.is_empty() && done.left.is_empty(), "{done:?}");
+    assert_eq!(names(checkouts.dir()), before);
+}
