@@ -213,12 +213,38 @@ impl Writer {
 
     /// Removes the file at the path that a file was renamed away from: it is deleted, or stored elsewhere now.
     fn settle_origin(&self, origin: &[Vec<u8>]) -> Result<()> {
-        let hidden = matches!(self.pending.get(origin), Some(PendingEntry::Hidden));
-        if hidden && self.stored(origin)?.is_some() {
-            let role = self.target.role(origin)?;
-            self.pending.entries().remove(origin);
-            self.take_away(origin, &role)?;
-            self.pending.renew();
+        match self.pending.get(origin) {
+            Some(PendingEntry::Hidden) => {
+                self.pending.entries().remove(origin);
+            }
+            // Another file was created there, and is not stored yet.
+            Some(PendingEntry::File(other)) if std::mem::take(&mut other.state().hides) => {}
+            _ => return Ok(()),
+        }
+        if self.stored(origin)?.is_some() {
+            self.take_away(origin, &self.target.role(origin)?)?;
+        }
+        self.remove_hidden_above(origin)?;
+        self.pending.renew();
+        Ok(())
+    }
+
+    /// Removes the directories above a path that were removed while files that had been renamed away from there were
+    /// still stored in them.
+    fn remove_hidden_above(&self, path: &[Vec<u8>]) -> Result<()> {
+        for depth in (1..path.len()).rev() {
+            let above = &path[..depth];
+            if !matches!(self.pending.get(above), Some(PendingEntry::Hidden)) {
+                break;
+            }
+            match self.stored(above)? {
+                Some(Node::Directory(dir)) if dir.list()?.is_empty() => {
+                    self.target.remove_directory(above)?;
+                }
+                Some(_) => break,
+                None => {}
+            }
+            self.pending.entries().remove(above);
         }
         Ok(())
     }
@@ -226,6 +252,13 @@ impl Writer {
     fn make_directory(&self, path: &[Vec<u8>]) -> Result<()> {
         if self.shown(path)?.is_some() {
             return Err(refused(libc::EEXIST, "it exists"));
+        }
+        if self.is_hidden(path)? {
+            // It was removed while files that had been renamed away from there were stored in it.
+            self.pending.entries().remove(path);
+            self.pending.touch_above(path);
+            self.pending.renew();
+            return Ok(());
         }
         let now = SystemTime::now();
         let made = self.target.make_directory(path, now)?;
@@ -247,13 +280,31 @@ impl Writer {
             Some(Node::Directory(_)) => return Err(refused(libc::ENOTEMPTY, "it is not empty")),
             Some(_) => return Err(Error::new(ErrorKind::NotDirectory, "not a directory")),
         }
-        if self.stored(path)?.is_some() {
-            self.target.remove_directory(path)?;
+        if self.hides_stored(path)? {
+            // A file that was renamed away is stored here until it is deleted, or stored under its new name.
+            let mut entries = self.pending.entries();
+            entries.insert(path.to_vec(), PendingEntry::Hidden);
+            drop(entries);
+            self.pending.renew();
+        } else {
+            if self.stored(path)?.is_some() {
+                self.target.remove_directory(path)?;
+            }
+            self.pending.settle(path);
         }
-        self.pending.settle(path);
         self.pending.forget_time(path);
         self.pending.touch_above(path);
         Ok(())
+    }
+
+    /// Returns true if a stored file below a path is hidden, as it was renamed away from there.
+    fn hides_stored(&self, path: &[Vec<u8>]) -> Result<bool> {
+        for (at, entry) in self.pending.below(path) {
+            if matches!(entry, PendingEntry::Hidden) && self.stored(&at)?.is_some() {
+                return Ok(true);
+            }
+        }
+        Ok(false)
     }
 
     /// Sets the time of a directory, if the target keeps it.
@@ -333,15 +384,22 @@ impl Writer {
             self.pending.put_back(&body, from, to, (displaced, hides));
             return Err(e);
         }
-        if let Some(PendingEntry::File(old)) = displaced {
-            old.state().path = None;
-            old.retire();
-        }
         if becomes == Role::Scratch {
             body.forget_stored();
             if stored {
                 // The old name goes only after the file is stored under the new one, or is deleted as well.
                 self.pending.hide(from, &body);
+            }
+        }
+        if let Some(PendingEntry::File(old)) = displaced {
+            let origin = {
+                let mut state = old.state();
+                state.path = None;
+                state.origin.take()
+            };
+            old.retire();
+            if let Some(origin) = origin {
+                self.settle_origin(&origin)?;
             }
         }
         Ok(())
@@ -357,9 +415,9 @@ impl Writer {
         was: Option<&Role>,
     ) -> Result<()> {
         let origin = body.state().origin.take();
-        let origin = match origin {
-            Some(origin) if self.is_hidden(&origin)? => Some(origin),
-            _ => None,
+        let (origin, replaced) = match origin {
+            Some(origin) if self.is_hidden(&origin)? => (Some(origin), None),
+            other => (None, other.filter(|other| other != to)),
         };
         let origin_role = origin.as_deref().map(|at| self.target.role(at));
         let origin_role = origin_role.transpose()?;
@@ -398,6 +456,10 @@ impl Writer {
         }
         if let Some(origin) = origin {
             self.pending.entries().remove(&origin);
+            self.remove_hidden_above(&origin)?;
+        }
+        if let Some(replaced) = replaced {
+            self.settle_origin(&replaced)?;
         }
         if !gone.is_empty() {
             self.pending.renew();
