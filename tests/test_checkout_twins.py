@@ -1,7 +1,8 @@
 """Random calls on two directories, one on a disk and one in a mount: each call has the same outcome, and the files are the same.
 
 Several descriptors are open at a time, while names are renamed, also to names that are no array's, and deleted and used again. Each
-file that is written is whole. After some hundred calls the files with scratch names are deleted, and the mount is made anew."""
+file that is written is whole. A commit changes nothing. After some hundred calls the files with scratch names are deleted, and the
+mount is made anew. At the end, h5py reads an export of the checkout."""
 
 import errno
 import io
@@ -185,9 +186,22 @@ def test_a_mount_and_a_disk_agree(tmp_path, kind, seed):
                     twins.one_call()
                     if call % 20 == 0:
                         twins.compare()
+                    if call % 100 == 99:
+                        done = npyfs("checkout", "commit", "-m", f"{n} {call}", m.path)
+                        assert done.returncode == 0 or "nothing" in done.stderr, done.stderr
+                        twins.compare()
             finally:
                 twins.close_all()
             twins.compare()
             twins.delete_scratch()
             twins.compare()
     assert npyfs("verify", store).returncode == 0
+    if kind == "plain":
+        npyfs("checkout", "export", store, "c", tmp_path / "out.h5", check=True)
+        arrays = {}
+        with h5py.File(tmp_path / "out.h5") as file:
+            file.visititems(lambda name, item: arrays.update({f"{name}.npy": item[()]}) if isinstance(item, h5py.Dataset) else None)
+        expected = {path: np.load(disk / path) for path, content in files_of(disk).items() if content is not None}
+        assert arrays.keys() == expected.keys()
+        for path, array in arrays.items():
+            np.testing.assert_array_equal(array, expected[path])
