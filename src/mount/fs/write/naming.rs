@@ -1,4 +1,5 @@
-//! Names that are being changed: a thread that changes names waits only for threads that change the same names.
+//! Names that are being changed, or whose files are being stored: a thread waits only for threads with the same names.
+//! A file is stored under its name, so the name must not go to another file meanwhile, and must not come back.
 //!
 //! A change may wait for the disk. Changes of other names go on meanwhile, and reach the disk together with it.
 
