@@ -2,8 +2,10 @@
 loses its name, in every order in which the two can come: what is there afterwards is the same on a disk, which is the
 judge."""
 
+import contextlib
 import errno
 import io
+import itertools
 import os
 import subprocess
 import threading
@@ -15,9 +17,10 @@ import pytest
 from support import daf, hangar
 from support.mount import Mount
 from support.process import npyfs
+from test_checkouts_in_buckets import Host, S3Place
 from test_hangar_commit import STAGE, commit
 
-ROUNDS = 20
+ROUNDS = 16
 
 
 class Place:
@@ -37,32 +40,47 @@ def content_of(array):
     return file.getvalue()
 
 
-@pytest.fixture(params=["disk", "plain", "daf", "hangar"])
+@pytest.fixture(params=["disk", "plain", "daf", "hangar", "bucket"])
 def place(request, tmp_path):
-    if request.param == "disk":
+    kind = request.param
+    if kind == "disk":
         yield Place(tmp_path, (5, 4))
         return
     store = tmp_path / "x.h5"
-    if request.param == "hangar":
+    if kind == "hangar":
         store = tmp_path / "repository"
         hangar.script(STAGE, store, "0")
         commit(store, "first")
     else:
         with h5py.File(store, "w") as file:
-            if request.param == "daf":
+            if kind == "daf":
                 daf.start(file)
                 file["cell#"] = np.array([b"a", b"b", b"c"])
             file["x"] = np.arange(3)
-    below, shape, name = {"plain": ("", (50, 40), "{}.npy"), "daf": ("", 3, "cell#{}.npy"), "hangar": ("stage/a", (5, 4), "{}.npy")}[request.param]
-    with Mount(store, checkout="c") as m:
-        place = Place(m / below, shape, name)
-        yield place
-        put(place.path("last"), place.new)
-    with Mount(store, checkout="c") as m:
-        place = Place(m / below, shape, name)
-        assert read(place.path("last")) == place.new
-        assert read(place.path("s")) is None
+    below = "stage/a" if kind == "hangar" else ""
+    shape = {"plain": (50, 40), "daf": 3, "hangar": (5, 4), "bucket": (50, 40)}[kind]
+    with mounts(kind, tmp_path, store) as mount:
+        with mount() as m:
+            place = Place(m / below, shape, "cell#{}.npy" if kind == "daf" else "{}.npy")
+            yield place
+            put(place.path("last"), place.new)
+        with mount() as m:
+            again = Place(m / below, shape, place.name)
+            assert read(again.path("last")) == place.new
+            assert read(again.path("s")) is None
     assert npyfs("verify", store).returncode == 0
+
+
+@contextlib.contextmanager
+def mounts(kind, tmp_path, store):
+    """Yields what mounts the checkout `c` of a store. If it is in a bucket, each mount is that of another host."""
+    if kind != "bucket":
+        yield lambda: Mount(store, checkout="c")
+        return
+    numbers = itertools.count()
+    with S3Place() as s3:
+        s3.begin()
+        yield lambda: Host(tmp_path / f"host{next(numbers)}", s3, store).mount("c")
 
 
 def opened(path, content, flags=os.O_WRONLY | os.O_CREAT | os.O_TRUNC):
@@ -103,13 +121,12 @@ def at_once(*calls):
     return errors
 
 
-@pytest.mark.parametrize("other", ["t", "t.tmp"])
+@pytest.mark.sample("write", 8)
 @pytest.mark.parametrize("store", [os.close, os.fsync])
 @pytest.mark.parametrize("has_old", [False, True], ids=["new", "old"])
-def test_a_file_is_stored_while_its_name_changes(place, has_old, store, other):
+def test_a_file_is_stored_while_its_name_changes(place, has_old, store):
     """The name goes, or goes to another file, or the file takes its name along."""
     s = place.path("s")
-    t = place.path(other) if other == "t" else place.folder / other
 
     def begin():
         if has_old:
@@ -120,7 +137,8 @@ def test_a_file_is_stored_while_its_name_changes(place, has_old, store, other):
         if store is os.fsync:
             os.close(file)
 
-    for _ in range(ROUNDS):
+    for n in range(ROUNDS):
+        t = place.folder / "t.tmp" if n % 2 else place.path("t")
         file = begin()
         assert at_once(lambda: store(file), lambda: os.unlink(s)) == [None, None]
         end(file)

@@ -15,13 +15,13 @@ import numpy as np
 import pytest
 
 from support import hangar
-from support.mount import Mount
 from support.process import npyfs
 from support.sampling import Sample
+from test_checkout_races import mounts
 from test_hangar_commit import STAGE, commit
 
 SAMPLE = Sample(__file__, "write")
-ROUNDS = SAMPLE.count(4, 20)
+ROUNDS = SAMPLE.count(3, 20)
 MOUNTS, CALLS = 3, 400
 FLAT = ["s.npy", "t.npy", "u.tmp", "v.tmp"]
 DEEP = ["s.npy", "t.npy", "x.npy", "u.tmp", "d/s.npy", "d/v.tmp", "d/f/s.npy", "e/s.npy", "e/w.tmp"]
@@ -78,6 +78,17 @@ class Twins:
     def both(self, what, call):
         """Makes a call in both directories. Returns true if it succeeded."""
         return self.same(what, [outcome(call, root) for root in self.roots])
+
+    def call_some(self, count, mount):
+        """Makes some calls, and commits what they did in between."""
+        for call in range(count):
+            self.one_call()
+            if call % 20 == 0:
+                self.compare()
+            if call % 100 == 99:
+                done = npyfs("checkout", "commit", "-m", f"call {call}", mount.path)
+                assert done.returncode == 0 or "nothing" in done.stderr, done.stderr
+                self.compare()
 
     def one_call(self):
         choose = self.choose
@@ -161,40 +172,34 @@ def outcome(call, argument):
 
 
 @pytest.mark.parametrize("seed", range(ROUNDS))
-@pytest.mark.parametrize("kind", ["plain", "hangar"])
+@pytest.mark.parametrize("kind", ["plain", "hangar", "bucket"])
 def test_a_mount_and_a_disk_agree(tmp_path, kind, seed):
     disk, store, below = tmp_path / "disk", tmp_path / "x.h5", ""
     disk.mkdir()
-    if kind == "plain":
-        with h5py.File(store, "w") as file:
-            file["x"] = np.zeros(3)
-            file["d/x"] = np.zeros(3)
-    else:
+    is_flat = kind == "hangar"
+    if is_flat:
         store, below = tmp_path / "repository", "stage/a"
         hangar.script(STAGE, store, "0")
         commit(store, "first")
-    is_flat = kind == "hangar"
+    else:
+        with h5py.File(store, "w") as file:
+            file["x"] = np.zeros(3)
+            file["d/x"] = np.zeros(3)
     twins = Twins(f"{os.environ['NPYFS_SEED']} {kind} {seed}", FLAT if is_flat else DEEP, [] if is_flat else DIRECTORIES)
-    for n in range(MOUNTS):
-        with Mount(store, checkout="c") as m:
-            twins.roots = (disk, m / below)
-            if n == 0:
-                shutil.copytree(m / below, disk, dirs_exist_ok=True, ignore=shutil.ignore_patterns(".npyfs"))
-            twins.compare()
-            try:
-                for call in range(CALLS):
-                    twins.one_call()
-                    if call % 20 == 0:
-                        twins.compare()
-                    if call % 100 == 99:
-                        done = npyfs("checkout", "commit", "-m", f"{n} {call}", m.path)
-                        assert done.returncode == 0 or "nothing" in done.stderr, done.stderr
-                        twins.compare()
-            finally:
-                twins.close_all()
-            twins.compare()
-            twins.delete_scratch()
-            twins.compare()
+    with mounts(kind, tmp_path, store) as mount:
+        for n in range(MOUNTS):
+            with mount() as m:
+                twins.roots = (disk, m / below)
+                if n == 0:
+                    shutil.copytree(m / below, disk, dirs_exist_ok=True, ignore=shutil.ignore_patterns(".npyfs"))
+                twins.compare()
+                try:
+                    twins.call_some(CALLS // 4 if kind == "bucket" else CALLS, m)
+                finally:
+                    twins.close_all()
+                twins.compare()
+                twins.delete_scratch()
+                twins.compare()
     assert npyfs("verify", store).returncode == 0
     if kind == "plain":
         npyfs("checkout", "export", store, "c", tmp_path / "out.h5", check=True)
