@@ -4,7 +4,6 @@ judge."""
 
 import contextlib
 import errno
-import io
 import itertools
 import os
 import subprocess
@@ -17,6 +16,7 @@ import pytest
 from support import daf, hangar
 from support.mount import Mount
 from support.process import npyfs
+from support.truth import np_save
 from test_checkouts_in_buckets import Host, S3Place
 from test_hangar_commit import STAGE, commit
 
@@ -28,16 +28,10 @@ class Place:
 
     def __init__(self, folder, shape, name="{}.npy"):
         self.folder, self.name = folder, name
-        self.old, self.new, self.other = (content_of(np.full(shape, n, "<f4")) for n in range(3))
+        self.old, self.new, self.other = (np_save(np.full(shape, n, "<f4")) for n in range(3))
 
     def path(self, name):
         return self.folder / self.name.format(name)
-
-
-def content_of(array):
-    file = io.BytesIO()
-    np.save(file, array)
-    return file.getvalue()
 
 
 @pytest.fixture(params=["disk", "plain", "daf", "hangar", "bucket"])

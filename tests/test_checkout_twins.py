@@ -5,7 +5,6 @@ file that is written is whole. A commit changes nothing. After some hundred call
 mount is made anew. At the end, h5py reads an export of the checkout."""
 
 import errno
-import io
 import os
 import random
 import shutil
@@ -17,6 +16,7 @@ import pytest
 from support import hangar
 from support.process import npyfs
 from support.sampling import Sample
+from support.truth import np_save
 from test_checkout_races import mounts
 from test_hangar_commit import STAGE, commit
 
@@ -38,13 +38,7 @@ WAYS = [
 ]
 
 
-def content_of(array):
-    file = io.BytesIO()
-    np.save(file, array)
-    return file.getvalue()
-
-
-CONTENTS = [content_of(np.full((5, 4), n, "<f4")) for n in range(50)]
+CONTENTS = [np_save(np.full((5, 4), n, "<f4")) for n in range(50)]
 
 
 def files_of(root):

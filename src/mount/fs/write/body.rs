@@ -210,10 +210,10 @@ impl Body {
         self.state().is_dirty(self.changes())
     }
 
-    /// Returns true if the file is stored in its present state and was closed, though the kernel has not reported yet
-    /// that this was the last descriptor. From then on programs read the stored form, which may differ from the written
-    /// one. A program that could map an array may go on in memory after the close, so such a file is read as it is
-    /// written.
+    /// Returns true if the file is stored in its present state and was closed, though it is still here: the kernel has
+    /// not reported yet that this was the last descriptor, or another thread handles that report. From then on programs
+    /// read the stored form, which may differ from the written one. A program that could map an array may go on in
+    /// memory after the close, so such a file is read as it is written.
     pub fn reads_as_stored(&self) -> bool {
         let changes = self.changes();
         let state = self.state();

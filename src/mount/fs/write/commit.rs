@@ -50,13 +50,15 @@ impl Writer {
         lock.lock().unwrap_or_else(|e| e.into_inner())
     }
 
-    /// Stores a file if it completes its object. Returns an error if it can never be part of such an object.
+    /// Stores a file if it completes its object, while its name does not change. Returns an error if it can never be
+    /// part of such an object.
     pub fn commit(&self, body: &Arc<Body>) -> Result<FileState> {
+        let _held = self.hold_name(body);
         self.commit_with(body, None)
     }
 
-    /// Stores a file as `commit` does. With `gone`, the object is stored durably and in one step with the deletion of
-    /// those objects.
+    /// Stores a file, whose name the caller holds, as `commit` does. With `gone`, the object is stored durably and in
+    /// one step with the deletion of those objects.
     pub(super) fn commit_with(
         &self,
         body: &Arc<Body>,
@@ -97,7 +99,7 @@ impl Writer {
                 if body.state().writers > 0 || !body.is_dirty() {
                     continue;
                 }
-                match self.commit(&body) {
+                match self.commit_with(&body, None) {
                     Ok(FileState::Stored) => self.pending.drop_stored(&body),
                     Ok(_) => {}
                     Err(e) => {
@@ -377,7 +379,13 @@ impl Writer {
     /// Handles the end of the last writer of a file: a file that is stored, or never will be, ceases to be a scratch
     /// file.
     pub fn finish(&self, body: &Arc<Body>) -> Result<()> {
-        let state = self.commit(body);
+        let _held = self.hold_name(body);
+        self.finish_held(body)
+    }
+
+    /// Does what `finish` does with a file whose name the caller holds.
+    fn finish_held(&self, body: &Arc<Body>) -> Result<()> {
+        let state = self.commit_with(body, None);
         if body.state().writers > 0 {
             return state.map(drop);
         }
@@ -418,7 +426,7 @@ impl Writer {
         if body.state().writers > 0 {
             return Ok(());
         }
-        self.finish(&body)
+        self.finish_held(&body)
     }
 }
 

@@ -287,13 +287,11 @@ impl Fs {
             return Ok(());
         };
         loop {
-            let held = writer.hold_name(&body);
             let changes = body.changes();
             let committed = writer.commit(&body).and_then(|state| match state {
                 FileState::Begun if writer.is_emptied(&body)? => Err(writer.begun(&body)),
                 _ => Ok(()),
             });
-            drop(held);
             let Err(e) = committed else { return Ok(()) };
             let handles = writer.handles.read().unwrap_or_else(|e| e.into_inner());
             let opener = handles.get(&handle).map(|handle| handle.opener);
@@ -326,12 +324,10 @@ impl Fs {
 
     pub(super) fn store(&self, body: &Arc<Body>, what: &str) -> FsResult<()> {
         let writer = self.writer()?;
-        let held = writer.hold_name(body);
         let committed = writer.commit(body).and_then(|state| match state {
             FileState::Begun => Err(writer.begun(body)),
             _ => Ok(()),
         });
-        drop(held);
         committed.map_err(|e| {
             let path = body.path().unwrap_or_default();
             self.note_path(&path, what, e)
@@ -355,12 +351,10 @@ impl Fs {
         if !last {
             return;
         }
-        let held = writer.hold_name(&body);
         let path = body.path().unwrap_or_default();
         // The closing program was told, and the log has the message.
         let told = body.stays_refused();
         let finished = writer.finish(&body);
-        drop(held);
         body.retire();
         if let Err(e) = finished
             && !told
@@ -450,9 +444,7 @@ impl Fs {
             state.writers == 0
         };
         if nobody_writes && (change.size.is_some() || change.mtime.is_some()) {
-            let writer = self.writer()?;
-            let _held = writer.hold_name(body);
-            writer.finish(body)?;
+            self.writer()?.finish(body)?;
         }
         body.retire();
         self.getattr_of(ino)

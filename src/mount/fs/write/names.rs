@@ -415,12 +415,11 @@ impl Writer {
         was: Option<&Role>,
     ) -> Result<()> {
         let origin = body.state().origin.take();
-        let (origin, replaced) = match origin {
-            Some(origin) if self.is_hidden(&origin)? => (Some(origin), None),
-            other => (None, other.filter(|other| other != to)),
+        let origin = origin.filter(|origin| origin != to);
+        let origin_role = match &origin {
+            Some(origin) if self.is_hidden(origin)? => Some(self.target.role(origin)?),
+            _ => None,
         };
-        let origin_role = origin.as_deref().map(|at| self.target.role(at));
-        let origin_role = origin_role.transpose()?;
         if let Some(Role::Stored(place)) = &origin_role {
             self.target.deletion(place)?;
         }
@@ -444,22 +443,13 @@ impl Writer {
         if !body.is_dirty() {
             self.pending.drop_idle(body);
         }
-        for (at, role, single) in [
-            (Some(from), was, &leaving[0]),
-            (origin.as_deref(), origin_role.as_ref(), &leaving[1]),
-        ] {
-            if let (Some(at), Some(role)) = (at, role)
-                && (single.is_none() || state != FileState::Stored)
-            {
-                self.take_away(at, role)?;
-            }
+        if let Some(was) = was
+            && (leaving[0].is_none() || state != FileState::Stored)
+        {
+            self.take_away(from, was)?;
         }
         if let Some(origin) = origin {
-            self.pending.entries().remove(&origin);
-            self.remove_hidden_above(&origin)?;
-        }
-        if let Some(replaced) = replaced {
-            self.settle_origin(&replaced)?;
+            self.settle_origin(&origin)?;
         }
         if !gone.is_empty() {
             self.pending.renew();

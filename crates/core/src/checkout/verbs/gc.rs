@@ -1,9 +1,9 @@
 //! Garbage collection for the checkouts of a store: removes files to which no commit and no checkout refers, and
 //! nothing else.
 //!
-//! The files that a commit or the index of its layer names stay, and so does every uncommitted checkout. The log, reverts
-//! and earlier states need nothing more. Leftovers of dead processes are removed, and so are files of objects that were
-//! written again.
+//! The files that a commit or the index of its layer names stay, and so does every uncommitted checkout. The log,
+//! reverts and earlier states need nothing more. Leftovers of dead processes are removed, and so are files of objects
+//! that were written again.
 //!
 //! Writers are not disturbed. A layer with a writer is skipped, and the lock of the directory is held only briefly.
 //! Nothing that is younger than the start of this run is removed. Where other hosts may write whose locks are not
