@@ -245,6 +245,7 @@ def test_a_change_between_look_ups(tmp_path, kind, is_remote):
             with pytest.raises(OSError) as problem:
                 os.pread(handle, SIZE, HEADER + number * SIZE)
             assert problem.value.errno == errno.ESTALE
+        assert "x.npy: read: " in (mount / ".npyfs/errors.log").read_text()
         os.close(handle)
         if not is_remote:
             assert sample(mount / "x.npy", 15_000) == bytes([15_001 % 251]) * SIZE

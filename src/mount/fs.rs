@@ -189,8 +189,8 @@ impl Fs {
         let path = self.inodes().path(ino);
         // A name that is not there, or a version that is gone, is an answer and no failure. But what is open was there.
         let is_answer = match error.kind {
-            ErrorKind::NotFound => what != "read",
-            kind => kind == ErrorKind::Stale,
+            ErrorKind::NotFound | ErrorKind::Stale => what != "read",
+            _ => false,
         };
         if !is_answer {
             self.refuse(&path, what, &error);

@@ -9,8 +9,8 @@ mod packs;
 
 use std::collections::HashMap;
 use std::path::Path;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, Weak};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, Weak};
 use std::time::SystemTime;
 
 use serde_json::{Value as Json, json};
@@ -84,7 +84,8 @@ pub struct RemoteObject {
     turns: Semaphore,
     /// The state of the last check of the version.
     freshness: Freshness,
-    replaced: AtomicBool,
+    /// What the server said when it no longer had this version.
+    replaced: OnceLock<String>,
     traffic: Traffic,
     notes: Mutex<Vec<String>>,
 }
@@ -195,7 +196,7 @@ impl RemoteObject {
             failures: Failures::default(),
             turns: Semaphore::new(AT_ONCE),
             freshness: Freshness::new(),
-            replaced: AtomicBool::new(false),
+            replaced: OnceLock::new(),
             traffic: Traffic {
                 requests: AtomicU64::new(1 + u64::from(together)),
                 ..Traffic::default()
@@ -274,7 +275,7 @@ impl RemoteObject {
 
     /// Returns false if another version is known to have replaced this one.
     pub fn is_unchanged(&self) -> bool {
-        !self.replaced.load(Ordering::Acquire)
+        self.replaced.get().is_none()
     }
 
     /// Fills `buf` from `offset`; fetches the blocks that are absent.
@@ -327,16 +328,17 @@ impl RemoteObject {
         }
     }
 
-    /// Fails if another version is known to have replaced this one.
+    /// Fails if the server is known to have this version no longer.
     fn stands(&self) -> Result<(), RemoteError> {
-        match self.is_unchanged() {
-            true => Ok(()),
-            false => {
-                let about = self.address.to_string();
-                let why = "another version is there now";
-                Err(RemoteError::new(Cause::Changed, &about, why))
-            }
-        }
+        let about = || self.address.to_string();
+        self.replaced.get().map_or(Ok(()), |why| {
+            Err(RemoteError::new(Cause::Changed, &about(), why))
+        })
+    }
+
+    /// Records that the server has this version no longer. The first reason is the one that is shown.
+    fn replaced(&self, why: &str) {
+        self.replaced.get_or_init(|| why.to_owned());
     }
 
     fn note(&self, note: Option<String>) {

@@ -71,12 +71,12 @@ impl RemoteObject {
         let lost = match outcome {
             Ok(version) => {
                 if !version.is(&self.version) {
-                    self.replaced.store(true, Ordering::Release);
+                    self.replaced("another version is there now");
                 }
                 None
             }
             Err(e) if e.cause == Cause::Missing => {
-                self.replaced.store(true, Ordering::Release);
+                self.replaced(&e.message);
                 None
             }
             Err(e) => Some(e.message),

@@ -204,7 +204,7 @@ impl RemoteObject {
             }
             Ok(Err(e)) => {
                 if matches!(e.cause, Cause::Changed | Cause::Missing) {
-                    self.replaced.store(true, Ordering::Release);
+                    self.replaced(&e.message);
                 }
                 Err(RemoteError::new(e.cause, &about, e.message))
             }
