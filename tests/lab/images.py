@@ -46,19 +46,19 @@ def run(*command, **keywords):
 
 
 class Image:
-    """`disk`, `kernel` and `initrd` of a release and an architecture."""
+    """`disk`, `kernel` and `initrd` of a release and an architecture, with a package `more` than others have."""
 
-    def __init__(self, release, machine):
-        self.release, self.machine = release, machine
-        self.packages = [KERNELS[machine], *PACKAGES]
+    def __init__(self, release, machine, more=""):
+        self.release, self.machine, self.name = release, machine, f"{release}{more and '+'}{more}-{machine}"
+        self.packages = [KERNELS[machine], *PACKAGES, *([more] if more else [])]
         text = json.dumps([self.packages, SERVICE, MASKED, MODULES])
-        self.folder = CACHE / f"{release}-{machine}-{hashlib.sha256(text.encode()).hexdigest()[:12]}"
+        self.folder = CACHE / f"{self.name}-{hashlib.sha256(text.encode()).hexdigest()[:12]}"
         self.disk, self.kernel, self.initrd = (self.folder / name for name in ("disk", "kernel", "initrd"))
 
     def make(self, say):
         """Makes it if it is not there; takes minutes."""
         CACHE.mkdir(parents=True, exist_ok=True)
-        name = f"{self.release}-{self.machine}"
+        name = self.name
         with (CACHE / f".lock.{name}").open("w") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
             if self.folder.is_dir():
@@ -76,7 +76,7 @@ class Image:
                 shutil.rmtree(making, ignore_errors=True)
 
     def bootstrap(self, making, say):
-        root, log = making / "root", CACHE / f"{self.release}-{self.machine}.log"
+        root, log = making / "root", CACHE / f"{self.name}.log"
         say(f"making a disk of {self.release} for {self.machine}: some minutes; {log} has its log")
         with log.open("w") as output:
             for mirror in MIRRORS:

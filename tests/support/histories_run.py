@@ -1,7 +1,8 @@
 """Makes a history: hosts that write, commit, take back and follow at random on one store, while they are stopped, killed and cut off.
 
 A host is a namespace of mounts, processes and names with a home of its own (`history_host.py` runs in it). Hosts share the store and a directory of
-checkouts, or a bucket: each reaches it through a service of its own that loses, repeats and delays (`lossy.py`), which is all of its network."""
+checkouts, or a bucket: each reaches it through a service of its own that loses, repeats and delays (`lossy.py`), which is all of its network. In a
+machine of the laboratory they are clients of NFS, which gives `Run` its own kind of machine (`tests/lab/inside/hosts.py`)."""
 
 import json
 import os
@@ -16,8 +17,6 @@ import h5py
 import numpy as np
 
 from . import histories
-from .buckets import S3
-from .lossy import Lossy
 from .networks import Node
 from .process import NPYFS
 
@@ -30,6 +29,8 @@ class Machine(Node):
     """A host that shares the network of this one."""
 
     kinds = tuple(kind for kind in Node.kinds if kind != "--net")
+    # Whether `cut` and `join` end and mend its network.
+    has_network = False
 
     def prepare(self):
         return [f"hostname {self.name}"]
@@ -79,6 +80,7 @@ class Host:
         self.machine = self.process = self.lossy = None
         self.until = None  # when something that is done to it ends, and what ends it
         if run.s3:
+            from .lossy import Lossy
             self.lossy = Lossy(run.s3.url)
             self.lossy.__enter__()
             self.lossy.fault = self.fault
@@ -112,7 +114,7 @@ class Host:
                     "can_lose": self.run.has_faults and not self.run.s3, "is_gc_at_once": self.run.has_locks,
                     "relays": 0 if not self.run.has_locks else 20 if self.run.s3 and self.index == 0 else 4, "patience": 8 if self.run.s3 else 1}
         home.mkdir(exist_ok=True)
-        self.machine = Machine(self.name, limit=LIMIT)
+        self.machine = self.run.machine(self.name, limit=LIMIT)
         self.machine.__enter__()
         with open(self.folder / "errors", "ab") as errors:
             self.process = self.machine.start(sys.executable, Path(__file__).with_name("history_host.py"), json.dumps(settings), stderr=errors)
@@ -132,6 +134,9 @@ class Host:
         return lambda: self.machine.signal(signal.SIGCONT)
 
     def cut(self):
+        if self.machine.has_network:
+            self.machine.cut()
+            return self.machine.join
         self.is_cut = True
         return self.join
 
@@ -151,16 +156,18 @@ class Host:
 
 
 class Run:
-    """One history. `place` is "locks", a directory whose locks all hosts see, "no locks", one whose locks nobody sees, or "bucket".
+    """One history. `place` is "locks", a directory whose locks all hosts see, "no locks", one whose locks nobody sees, or "bucket". `shared` is the
+    directory of the store, which each `machine` has at the same path.
 
     After `with Run(...) as run: run.go(seconds)` it is judged by `run.problems()`."""
 
-    def __init__(self, folder, library, place, seed, hosts=7, faults=True):
+    def __init__(self, folder, library, place, seed, hosts=7, faults=True, shared=None, machine=Machine):
         self.folder, self.library, self.place, self.seed, self.has_faults = Path(folder), library, place, seed, faults
+        self.machine = machine
         self.random = random.Random(f"{seed}")
         self.has_locks, self.is_over = place != "no locks", False
         self.share = 0.04 if faults else 0
-        self.store = self.folder / "x.h5"
+        self.store = Path(shared or folder) / "x.h5"
         with h5py.File(self.store, "w") as file:
             for key, value in BASE.items():
                 file[key] = np.full(4, value)
@@ -169,6 +176,7 @@ class Run:
     def __enter__(self):
         try:
             if self.place == "bucket":
+                from .buckets import S3
                 self.s3 = S3(data=[])
                 self.s3.__enter__()
             for index in range(self.number):
@@ -212,10 +220,12 @@ class Run:
     def harm(self, host):
         if host.until:
             return
-        kinds = {"kill": host.kill, "stop": host.stop, **({"cut": host.cut} if self.s3 else {})}
+        kinds = {"kill": host.kill, "stop": host.stop, **({"cut": host.cut} if self.s3 or host.machine.has_network else {})}
         kind = self.random.choice(list(kinds))
         self.count(kind)
-        host.until = time.monotonic() + self.random.choice([0.1, 0.5, 2, 4]), kinds[kind]()
+        # A server of NFS takes a host for dead after a while, and gives what it had locked to others.
+        longest = [15] if kind == "cut" and host.machine.has_network else []
+        host.until = time.monotonic() + self.random.choice([0.1, 0.5, 2, 4, *longest]), kinds[kind]()
 
     def long_sleep(self):
         """Stops the first host while it writes in a checkout that others want, or commits it, until one of them has it. True as long as that is

@@ -65,18 +65,24 @@ def overlayfs():
         yield
 
 
-@contextmanager
-def nfs4():
-    served = Path("/srv/served")
-    served.mkdir(exist_ok=True)
-    run("sh", "-c", "mountpoint -q /srv/served || { mkfs.ext4 -q -F %s && mount %s /srv/served; }" % (partition(4), partition(4)))
-    run("ip", "link", "set", "lo", "up")
-    Path("/etc/exports").write_text(f"{served} 127.0.0.1(rw,no_root_squash,sync,no_subtree_check,fsid=0)\n")
+def served(device, clients):
+    """Serves a new file system to clients by NFS 4; returns where it is."""
+    folder = Path("/srv/served")
+    folder.mkdir(exist_ok=True)
+    run("sh", "-c", f"mountpoint -q {folder} || {{ mkfs.ext4 -q -F {device} && mount {device} {folder}; }}")
+    Path("/etc/exports").write_text(f"{folder} {clients}(rw,no_root_squash,sync,no_subtree_check,fsid=0)\n")
     Path("/etc/nfs.conf.d").mkdir(exist_ok=True)
     Path("/etc/nfs.conf.d/lab.conf").write_text("[nfsd]\nvers3=n\ngrace-time=10\nlease-time=10\nthreads=4\n")
     run("systemctl", "unmask", "nfs-server")
     run("systemctl", "daemon-reload")
     run("systemctl", "start", "nfs-server")
+    return folder
+
+
+@contextmanager
+def nfs4():
+    run("ip", "link", "set", "lo", "up")
+    served(partition(4), "127.0.0.1")
     with mounted("-t", "nfs4", "-o", "vers=4.2,proto=tcp", "127.0.0.1:/"):
         yield
     run("systemctl", "stop", "nfs-server")

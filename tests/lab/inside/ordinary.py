@@ -12,7 +12,7 @@ from pathlib import Path
 
 import machine
 import numpy as np
-from machine import LAB, as_ann, check, files, mount, run, same, sha256, until
+from machine import LAB, Skipped, as_ann, check, files, mount, run, same, sha256, until
 
 STORES = Path("/srv/stores")
 OUT = Path("/srv/out")
@@ -36,6 +36,16 @@ for n in range(10**6):
     os.fsync(notes.fileno())
 """
 
+# Where the wheel is installed, and what is read with its package.
+WHEEL = Path("/opt/wheel")
+READS = """
+import hashlib, sys
+import npyfs
+with npyfs.mount(sys.argv[1]) as m:
+    print(hashlib.sha256((m / "images/large.npy").read_bytes()).hexdigest())
+print(hashlib.sha256(npyfs.open(sys.argv[1], "images/large").bytes()).hexdigest())
+"""
+
 
 def landlock():
     try:
@@ -55,6 +65,22 @@ def install():
     if not STORES.exists():
         shutil.copytree(LAB / "stores", STORES)
     return version
+
+
+@check
+def wheel(expected):
+    """pip takes the wheel for this machine, with the program of the .deb, and Python reads and mounts with it."""
+    made, python = list(LAB.glob("npyfs-*.whl")), LAB / "python"
+    if not made or not python.exists():
+        raise Skipped(f"{'no wheel for it' if not made else 'the Python of the tests has no pip'}: NOT TESTED")
+    pip = ["python3", "-m", "pip", "install", "--no-index", "--no-deps", "--no-cache-dir", "--disable-pip-version-check", "--prefix", WHEEL, *made]
+    run(*pip, env={**os.environ, "PYTHONPATH": str(python), "PYTHONDONTWRITEBYTECODE": "1"})
+    program, package = next(WHEEL.rglob("bin/npyfs")), next(WHEEL.rglob("npyfs/__init__.py"))
+    assert sha256(program) == sha256(shutil.which("npyfs")), "it has another program than the .deb"
+    done = run("python3", "-c", READS, STORES / "plain.h5", env={**os.environ, "PYTHONPATH": str(package.parents[1]), "PATH": f"{program.parent}:{os.environ['PATH']}"})
+    mounted, read = done.stdout.split()
+    assert mounted == read == expected["plain.h5/images/large.npy"], done.stdout
+    return made[0].name
 
 
 @check
@@ -288,6 +314,7 @@ def main(task):
     if machine.boot() == 1:
         if install():
             facts()
+            wheel(expected)
             read(expected)
             maps(expected)
             command_line(expected)

@@ -89,7 +89,7 @@ pub struct Layer {
     upload: Option<Mutex<Upload>>,
     /// Whether changes on this disk may not be in the bucket yet.
     behind: AtomicBool,
-    _lock: LayerLock,
+    lock: LayerLock,
 }
 
 impl Layer {
@@ -98,6 +98,7 @@ impl Layer {
         let about = |e: std::io::Error| Error::from(e).about(dir.path().display());
         let mut lock = LayerLock::take(dir)?;
         let upload = lock.upload(dir);
+        let storage = lock.fence(dir, storage)?;
         let files = files(dir).map_err(about)?;
         let has_objects = files
             .iter()
@@ -131,7 +132,7 @@ impl Layer {
             next: AtomicU64::new(last.saturating_add(1).max(first)),
             replaced: Mutex::default(),
             published,
-            _lock: lock,
+            lock,
         })
     }
 
@@ -143,6 +144,11 @@ impl Layer {
     /// Returns the layer's directory.
     pub fn dir(&self) -> &Dir {
         &self.dir
+    }
+
+    /// Fails if another host may have taken the layer.
+    pub(in crate::checkout) fn check_lock(&self) -> Result<()> {
+        self.lock.check(&self.dir)
     }
 
     /// Returns the changes that the index records: all of them, if none wait.

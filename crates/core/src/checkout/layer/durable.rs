@@ -59,11 +59,16 @@ impl Layer {
     pub(super) fn sync_waiting(&self) -> Result<()> {
         self.pending.lock().check()?;
         let packed = self.write_packs();
-        // If libhdf5 rejects the file, it would do so again.
-        if let Err(e) = &packed
-            && matches!(e.errno(), libc::EOPNOTSUPP | libc::EINVAL)
-        {
-            return Err(self.pending.lock().lose(Vec::new(), e.clone()));
+        if let Err(e) = &packed {
+            let why = match self.lock.is_lost() {
+                true => self.check_lock().err(),
+                false => None,
+            };
+            // If libhdf5 rejects the file, it would do so again.
+            let is_final = matches!(e.errno(), libc::EOPNOTSUPP | libc::EINVAL);
+            if let Some(why) = why.or_else(|| is_final.then(|| e.clone())) {
+                return Err(self.pending.lock().lose(Vec::new(), why));
+            }
         }
         let batch = self.pending.lock().take();
         let is_empty = batch.changes.is_empty() && batch.packs.is_empty();

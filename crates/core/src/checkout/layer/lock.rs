@@ -2,18 +2,26 @@
 //!
 //! The lock is flock(2) on the file `holder`, so it ends with its process. The file names that process
 //! (`crate::checkout::records::holder`).
+//!
+//! On NFS a lock also ends when the server hears nothing of the host for a while, and nothing tells the host. Its client
+//! then fails all writes to the locked file. So there a file is named or removed only if a write to `holder` has just
+//! succeeded (`LayerLock::fence`), and lines are appended to an index that is locked itself (`RecordLog`).
 
 use std::fs::File;
 use std::io;
+use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
+use parking_lot::Mutex;
 use rustix::fs::{FlockOperation, flock};
 use rustix::io::Errno;
+use rustix::time::{ClockId, clock_gettime};
 
 use crate::checkout::mirror::{Lease, Mirror, Upload};
 use crate::checkout::records::holder;
 use npyfs_base::error::{Error, ErrorKind, Result};
 use npyfs_io::dir::Dir;
+use npyfs_io::storage::Storage;
 
 /// The name of the lock file.
 pub const NAME: &str = "holder";
@@ -24,10 +32,13 @@ const MOMENT: Duration = Duration::from_millis(50);
 /// How long the lock is tried: a process that was unmounted or killed has it until its last write has returned.
 const PATIENCE: Duration = Duration::from_secs(1);
 
+/// How long a lock is taken to hold after a write to its file: shorter than a server waits for a host.
+const CHECKED: Duration = Duration::from_secs(5);
+
 /// The right to write in a layer; released on drop.
 #[derive(Debug)]
 pub struct LayerLock {
-    _file: File,
+    held: Arc<Held>,
     /// The lease that excludes other hosts, if the layer is in a bucket.
     lease: Option<Lease>,
 }
@@ -65,7 +76,37 @@ impl LayerLock {
             Some(mirror) => Some(mirror.take(dir, may_begin)?),
             None => None,
         };
-        Ok(Self { _file: file, lease })
+        Ok(Self {
+            held: Arc::new(Held::new(file)),
+            lease,
+        })
+    }
+
+    /// Returns the storage for the layer in `dir`. Where other hosts can write, no file is created, named or removed once
+    /// this host has lost the lock.
+    pub fn fence(&self, dir: &Dir, storage: Arc<dyn Storage>) -> Result<Arc<dyn Storage>> {
+        let is_shared = dir.is_shared().map_err(Error::from)?;
+        Ok(match is_shared {
+            false => storage,
+            true => Arc::new(Fenced {
+                held: Arc::downgrade(&self.held),
+                storage,
+            }),
+        })
+    }
+
+    /// Returns true if the last check of the lock failed.
+    pub fn is_lost(&self) -> bool {
+        self.held.seen.lock().is_none()
+    }
+
+    /// Fails if this host has lost the lock of the layer in `dir`, as a host does that a server of NFS no longer hears.
+    pub fn check(&self, dir: &Dir) -> Result<()> {
+        let about = |e: io::Error| Error::from(e).about(dir.path().join(NAME).display());
+        match dir.is_shared().map_err(about)? {
+            true => self.held.write(clock()).map_err(about),
+            false => Ok(()),
+        }
     }
 
     /// Returns the upload of the layer, if it is in a bucket; later calls return `None`.
@@ -82,7 +123,7 @@ impl LayerLock {
                 None => return Ok(None),
                 Some((file, true)) => {
                     return Ok(Some(Self {
-                        _file: file,
+                        held: Arc::new(Held::new(file)),
                         lease: None,
                     }));
                 }
@@ -104,6 +145,108 @@ impl LayerLock {
     pub fn look_here(dir: &Dir) -> Result<Option<String>> {
         let found = shared(dir)?.filter(|(_, is_free)| !is_free);
         Ok(found.map(|(file, _)| holder::read(&file)))
+    }
+}
+
+/// The locked file.
+#[derive(Debug)]
+struct Held {
+    file: File,
+    /// When the lock was last known to hold; `None` after a failure.
+    seen: Mutex<Option<Duration>>,
+}
+
+/// Returns the time since the machine was started, asleep or awake.
+fn clock() -> Duration {
+    let now = clock_gettime(ClockId::Boottime);
+    let seconds = u64::try_from(now.tv_sec).unwrap_or(0);
+    Duration::new(seconds, u32::try_from(now.tv_nsec).unwrap_or(0))
+}
+
+impl Held {
+    fn new(file: File) -> Self {
+        let seen = Mutex::new(Some(clock()));
+        Self { file, seen }
+    }
+
+    /// Fails if the lock is lost, unless it has just been checked.
+    fn check(&self) -> io::Result<()> {
+        let (now, seen) = (clock(), *self.seen.lock());
+        match seen.is_some_and(|seen| now.saturating_sub(seen) < CHECKED) {
+            true => Ok(()),
+            false => self.write(now),
+        }
+    }
+
+    /// Writes the name of this process again, at the time `now`. A server that has ended the lock refuses the write.
+    fn write(&self, now: Duration) -> io::Result<()> {
+        let written = holder::write_again(&self.file);
+        *self.seen.lock() = written.is_ok().then_some(now);
+        written.map_err(|e| {
+            let why = format!("another host may have taken this checkout meanwhile: {e}");
+            let errno = e.raw_os_error().unwrap_or(libc::EIO);
+            io::Error::other(Error::new(ErrorKind::Os(errno), why))
+        })
+    }
+}
+
+/// The storage of a layer in a directory to which other hosts write.
+struct Fenced {
+    /// Not needed for what is removed after the layer is closed.
+    held: Weak<Held>,
+    storage: Arc<dyn Storage>,
+}
+
+impl Fenced {
+    fn check(&self) -> io::Result<()> {
+        self.held.upgrade().map_or(Ok(()), |held| held.check())
+    }
+}
+
+impl Storage for Fenced {
+    fn create(&self, dir: &Dir, name: &str) -> io::Result<File> {
+        self.check()?;
+        self.storage.create(dir, name)
+    }
+
+    fn write_at(&self, file: &File, bytes: &[u8], offset: u64) -> io::Result<()> {
+        self.storage.write_at(file, bytes, offset)
+    }
+
+    fn set_len(&self, file: &File, len: u64) -> io::Result<()> {
+        self.storage.set_len(file, len)
+    }
+
+    fn begin_sync(&self, file: &File) {
+        self.storage.begin_sync(file);
+    }
+
+    fn sync(&self, file: &File) -> io::Result<()> {
+        self.storage.sync(file)
+    }
+
+    fn link(&self, file: &File, dir: &Dir, name: &str) -> io::Result<()> {
+        self.check()?;
+        self.storage.link(file, dir, name)
+    }
+
+    fn name_once(&self, dir: &Dir, from: &str, to: &str) -> io::Result<()> {
+        self.check()?;
+        self.storage.name_once(dir, from, to)
+    }
+
+    fn rename(&self, dir: &Dir, from: &str, to: &str) -> io::Result<()> {
+        self.check()?;
+        self.storage.rename(dir, from, to)
+    }
+
+    fn sync_dir(&self, dir: &Dir) -> io::Result<()> {
+        self.storage.sync_dir(dir)
+    }
+
+    fn remove(&self, dir: &Dir, name: &str) -> io::Result<()> {
+        self.check()?;
+        self.storage.remove(dir, name)
     }
 }
 
@@ -165,6 +308,47 @@ mod tests {
         assert!(refused.message.contains("read-only"), "{refused}");
         drop(readers);
         LayerLock::take(&dir).unwrap();
+    }
+
+    #[test]
+    fn nothing_changes_once_the_lock_is_lost() {
+        use npyfs_io::storage::Disk;
+
+        let top = tempfile::tempdir().unwrap();
+        let dir = Dir::own(top.path());
+        std::fs::write(top.path().join("there"), "").unwrap();
+        // A file that takes no writes, as that of a lock which a server has ended.
+        let held = Arc::new(Held::new(File::open(top.path().join("there")).unwrap()));
+        let fenced = Fenced {
+            held: Arc::downgrade(&held),
+            storage: Arc::new(Disk),
+        };
+        // It was just taken.
+        fenced.rename(&dir, "there", "first").unwrap();
+        *held.seen.lock() = Some(Duration::ZERO);
+        for _ in 0..2 {
+            assert!(fenced.create(&dir, "new").is_err());
+            assert!(fenced.rename(&dir, "first", "second").is_err());
+            assert!(fenced.remove(&dir, "first").is_err());
+            assert!(fenced.name_once(&dir, "first", "second").is_err());
+            assert_eq!(*held.seen.lock(), None);
+        }
+        assert!(top.path().join("first").exists());
+        assert_eq!(std::fs::read_dir(top.path()).unwrap().count(), 1);
+        drop(held);
+        fenced.remove(&dir, "first").unwrap();
+    }
+
+    #[test]
+    fn a_lock_that_holds_is_seen() {
+        let top = tempfile::tempdir().unwrap();
+        let dir = Dir::own(top.path());
+        let lock = LayerLock::take(&dir).unwrap();
+        *lock.held.seen.lock() = None;
+        assert!(lock.is_lost());
+        lock.held.check().unwrap();
+        assert!(!lock.is_lost());
+        assert_eq!(LayerLock::look(&dir).unwrap(), Some(holder::own()));
     }
 
     #[test]

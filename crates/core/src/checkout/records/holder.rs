@@ -62,6 +62,12 @@ pub fn write(file: &File) -> io::Result<()> {
     file.write_all_at(format!("{}\n", own()).as_bytes(), 0)
 }
 
+/// Writes the same name again, to the disk: fails if a server no longer takes writes of this host.
+pub fn write_again(file: &File) -> io::Result<()> {
+    file.write_all_at(own().as_bytes(), 0)?;
+    file.sync_data()
+}
+
 /// Reads the name of the process that holds an exclusive lock.
 pub fn read(mut file: &File) -> String {
     let mut who = String::new();

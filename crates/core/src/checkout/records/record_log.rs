@@ -3,7 +3,8 @@
 //! The first line identifies the file. Each other line is a checksum (CRC-32 in eight hexadecimal digits), a space and
 //! a record as JSON. A change takes effect when its line is complete and synced. An incomplete line at the end never
 //! took effect; an invalid line elsewhere is damage. A writer holds a lock that this module does not know; a reader
-//! needs none.
+//! needs none. The file is locked, too: a host that a server of NFS no longer hears loses its locks, and its client then
+//! writes to no file that it had locked.
 //!
 //! `docs/checkout-format.md` specifies the format byte by byte. A file of another form, and records that need unknown
 //! features, are refused by name, and stay as they are.
@@ -14,6 +15,7 @@ use std::marker::PhantomData;
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use rustix::fs::{FlockOperation, flock};
 use serde::Deserialize;
 
 use super::form::Form;
@@ -117,6 +119,9 @@ impl<T: LogRecord> RecordLog<T> {
             }
             opened => opened?,
         };
+        lock(&file).map_err(|e| about(e.into()))?;
+        // Left by a process that died. Of a host that is cut off, it must not become the file later.
+        let _ = storage.remove(dir, &format!("{name}{REWRITTEN}"));
         let bytes = content(&mut file).map_err(about)?;
         let mut lines = Self {
             dir: dir.clone(),
@@ -165,9 +170,10 @@ impl<T: LogRecord> RecordLog<T> {
         let new = format!("{}{REWRITTEN}", self.name);
         let first = self.form.first();
         let bytes = [first, text(records)?].concat().into_bytes();
-        // Left by a process that died.
+        // Left by an attempt that failed.
         let _ = storage.remove(dir, &new);
         let file = storage.create(dir, &new).map_err(about)?;
+        lock(&file).map_err(about)?;
         let written = dir
             .rights()
             .settle(&file)
@@ -215,6 +221,10 @@ impl<T: LogRecord> RecordLog<T> {
         self.len += line.len() as u64;
         Ok(())
     }
+}
+
+fn lock(file: &File) -> std::io::Result<()> {
+    Ok(flock(file, FlockOperation::NonBlockingLockExclusive)?)
 }
 
 fn content(file: &mut File) -> Result<Vec<u8>> {

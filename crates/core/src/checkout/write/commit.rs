@@ -67,6 +67,7 @@ impl LayerTarget {
             is_tried: &mut is_tried,
         };
         let done = committed.add(&top, &mut commits, &judge, &mut |commits| {
+            layer.check_lock()?;
             let name = next_dir_of(&self.name, &layer.dir().name(), commits.all());
             let begun = LayerBase {
                 commits: commits.all().len() as u64 + 1,

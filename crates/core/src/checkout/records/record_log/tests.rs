@@ -78,6 +78,7 @@ fn wherever_it_is_cut_off_whole_lines_count_and_more_can_be_added() {
     lines.add(&"a\nb".into()).unwrap();
     let one = std::fs::metadata(&path).unwrap().len();
     lines.add(&"c".into()).unwrap();
+    drop(lines);
     let whole = std::fs::read(&path).unwrap();
     for end in 0..=whole.len() {
         std::fs::write(&path, &whole[..end]).unwrap();
@@ -101,6 +102,7 @@ fn damage_in_the_middle_is_told() {
     let mut lines = open(&path).unwrap().0;
     lines.add(&"a".into()).unwrap();
     lines.add(&"b".into()).unwrap();
+    drop(lines);
     let mut bytes = std::fs::read(&path).unwrap();
     bytes[20] ^= 1;
     std::fs::write(&path, &bytes).unwrap();
@@ -151,6 +153,22 @@ fn records_are_replaced_or_not_whatever_fails() {
         assert_eq!(read(&path).unwrap(), words(&["e"]));
         assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 1);
     }
+}
+
+#[test]
+fn the_file_of_a_writer_is_locked_and_a_new_one_too() {
+    let top = tempfile::tempdir().unwrap();
+    let path = top.path().join("file");
+    let left = top.path().join(format!("file{REWRITTEN}"));
+    std::fs::write(&left, "of a host that was cut off").unwrap();
+    let (mut log, _) = open(&path).unwrap();
+    assert!(!left.exists());
+    let refused = open(&path).err().unwrap();
+    assert_eq!(refused.errno(), libc::EAGAIN);
+    log.rewrite(&["a".into()]).unwrap();
+    assert!(open(&path).is_err());
+    drop(log);
+    assert_eq!(open(&path).unwrap().1, ["a".into()]);
 }
 
 #[test]
