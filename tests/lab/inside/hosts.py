@@ -4,6 +4,7 @@ A host is a set of namespaces with a network and a client of NFS of its own; the
 the bytes on the server's disk, by `support/histories.py` of the tests and Debian's h5py."""
 
 import itertools
+import json
 import os
 import sys
 from pathlib import Path
@@ -20,8 +21,9 @@ from support.histories_run import Machine, Run  # noqa: E402
 from support.networks import Node  # noqa: E402
 
 SERVER = "10.77.0.1"
-# What nfs(5) has a client keep without asking: by default also that a name is not there, for up to a minute.
-OPTIONS = "vers=4.2,proto=tcp,lookupcache=positive"
+# A client with these options remembers for up to a minute which names are not there, but not beyond an open of their directory.
+OPTIONS = "vers=4.2,proto=tcp"
+REMEMBERED = 30  # seconds, at least
 
 
 class Client(Machine):
@@ -66,6 +68,33 @@ with open(sys.argv[1], "wb") as file:
     file.flush()
     os.fsync(file.fileno())
 """
+
+
+@check
+def seen_at_once():
+    """A commit is seen by the other host as soon as it is made, also where that has just looked and found none, and soon by a mount that follows."""
+    folder, shared = Path("/srv/seen"), Client.shared / "seen"
+    point, follower, store = folder / "mnt", folder / "follower", shared / "x.h5"
+    point.mkdir(parents=True)
+    follower.mkdir()
+    shared.mkdir()
+    with h5py.File(store, "w") as file:
+        file["x"] = np.zeros(4)
+    with Client("one") as one, Client("two") as two:
+        def log():
+            return json.loads(two("npyfs", "checkout", "log", "--json", store).stdout)
+
+        two("npyfs", "mount", "-o", "follow=1", store, follower)
+        for number in range(1, 4):
+            assert len(log()) == len(log()) == number - 1
+            one("npyfs", "mount", "--checkout", f"c{number}", store, point)
+            one(sys.executable, "-c", SAVE, point / f"a{number}.npy", number)
+            one("npyfs", "umount", point)
+            one("npyfs", "checkout", "commit", store, f"c{number}")
+            assert len(log()) == number, f"of {number} commits: {log()}"
+            assert f"a{number}.npy" in two("npyfs", "ls", store).stdout
+            until(lambda: f"a{number}.npy" in two("ls", follower).stdout, "who follows", REMEMBERED - 5)
+        two("npyfs", "umount", follower)
 
 
 @check
@@ -122,6 +151,7 @@ def history(seed, number, seconds):
 def main(task):
     if install() and serve():
         facts()
+        seen_at_once()
         lost_lock("held")
         lost_lock("released")
         for number in range(task["histories"]):
