@@ -85,8 +85,8 @@ impl LayerLock {
     /// Returns the storage for the layer in `dir`. Where other hosts can write, no file is created, named or removed once
     /// this host has lost the lock.
     pub fn fence(&self, dir: &Dir, storage: Arc<dyn Storage>) -> Result<Arc<dyn Storage>> {
-        let is_shared = dir.is_shared().map_err(Error::from)?;
-        Ok(match is_shared {
+        let about = |e: io::Error| Error::from(e).about(dir.path().display());
+        Ok(match dir.is_shared().map_err(about)? {
             false => storage,
             true => Arc::new(Fenced {
                 held: Arc::downgrade(&self.held),

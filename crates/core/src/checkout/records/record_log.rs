@@ -14,8 +14,10 @@ use std::io::Read;
 use std::marker::PhantomData;
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use rustix::fs::{FlockOperation, flock};
+use rustix::io::Errno;
 use serde::Deserialize;
 
 use super::form::Form;
@@ -25,6 +27,10 @@ use npyfs_io::storage::Storage;
 
 /// Longest file that is read, in bytes.
 const LONGEST: u64 = 1 << 30;
+
+/// How long the lock of a file is tried, and the pause between attempts.
+const PATIENCE: Duration = Duration::from_secs(1);
+const MOMENT: Duration = Duration::from_millis(50);
 
 /// The suffix of a file that will replace another.
 pub const REWRITTEN: &str = ".new";
@@ -224,7 +230,14 @@ impl<T: LogRecord> RecordLog<T> {
 }
 
 fn lock(file: &File) -> std::io::Result<()> {
-    Ok(flock(file, FlockOperation::NonBlockingLockExclusive)?)
+    let since = Instant::now();
+    loop {
+        match flock(file, FlockOperation::NonBlockingLockExclusive) {
+            // The files of a process that was killed are closed one after the other.
+            Err(Errno::WOULDBLOCK) if since.elapsed() < PATIENCE => std::thread::sleep(MOMENT),
+            locked => return Ok(locked?),
+        }
+    }
 }
 
 fn content(file: &mut File) -> Result<Vec<u8>> {
