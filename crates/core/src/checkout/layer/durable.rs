@@ -60,13 +60,10 @@ impl Layer {
         self.pending.lock().check()?;
         let packed = self.write_packs();
         if let Err(e) = &packed {
-            let why = match self.lock.is_lost() {
-                true => self.check_lock().err(),
-                false => None,
-            };
             // If libhdf5 rejects the file, it would do so again.
-            let is_final = matches!(e.errno(), libc::EOPNOTSUPP | libc::EINVAL);
-            if let Some(why) = why.or_else(|| is_final.then(|| e.clone())) {
+            let is_rejected = matches!(e.errno(), libc::EOPNOTSUPP | libc::EINVAL);
+            let rejected = || is_rejected.then(|| e.clone());
+            if let Some(why) = self.lock.lost().or_else(rejected) {
                 return Err(self.pending.lock().lose(Vec::new(), why));
             }
         }

@@ -13,24 +13,17 @@ use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
-use rustix::fs::{FlockOperation, flock};
-use rustix::io::Errno;
+use rustix::fs::FlockOperation;
 use rustix::time::{ClockId, clock_gettime};
 
 use crate::checkout::mirror::{Lease, Mirror, Upload};
-use crate::checkout::records::holder;
+use crate::checkout::records::holder::{self, MOMENT, PATIENCE, lock, lock_soon};
 use npyfs_base::error::{Error, ErrorKind, Result};
 use npyfs_io::dir::Dir;
 use npyfs_io::storage::Storage;
 
 /// The name of the lock file.
 pub const NAME: &str = "holder";
-
-/// The pause between attempts: `LayerLock::look` briefly holds the lock.
-const MOMENT: Duration = Duration::from_millis(50);
-
-/// How long the lock is tried: a process that was unmounted or killed has it until its last write has returned.
-const PATIENCE: Duration = Duration::from_secs(1);
 
 /// How long a lock is taken to hold after a write to its file: shorter than a server waits for a host.
 const CHECKED: Duration = Duration::from_secs(5);
@@ -58,13 +51,8 @@ impl LayerLock {
         let path = dir.path().join(NAME);
         let about = |e: io::Error| Error::from(e).about(path.display());
         let file = dir.write_or_create(NAME)?;
-        let take = || lock(&file, FlockOperation::NonBlockingLockExclusive).map_err(about);
-        let since = Instant::now();
-        while !take()? {
-            if since.elapsed() > PATIENCE {
-                return Err(busy(dir, &file));
-            }
-            std::thread::sleep(MOMENT);
+        if !lock_soon(&file).map_err(about)? {
+            return Err(busy(dir, &file));
         }
         // A lock on a deleted file excludes no other process.
         if !dir.is_in_place() || !dir.leads_to(NAME, &file) {
@@ -95,9 +83,9 @@ impl LayerLock {
         })
     }
 
-    /// Returns true if the last check of the lock failed.
-    pub fn is_lost(&self) -> bool {
-        self.held.seen.lock().is_none()
+    /// Returns the failure of the last check, if the lock is lost.
+    pub fn lost(&self) -> Option<Error> {
+        self.held.seen.lock().clone().err()
     }
 
     /// Fails if this host has lost the lock of the layer in `dir`, as a host does that a server of NFS no longer hears.
@@ -152,8 +140,8 @@ impl LayerLock {
 #[derive(Debug)]
 struct Held {
     file: File,
-    /// When the lock was last known to hold; `None` after a failure.
-    seen: Mutex<Option<Duration>>,
+    /// When the lock was last known to hold, or why it is lost.
+    seen: Mutex<Result<Duration>>,
 }
 
 /// Returns the time since the machine was started, asleep or awake.
@@ -165,14 +153,16 @@ fn clock() -> Duration {
 
 impl Held {
     fn new(file: File) -> Self {
-        let seen = Mutex::new(Some(clock()));
+        let seen = Mutex::new(Ok(clock()));
         Self { file, seen }
     }
 
     /// Fails if the lock is lost, unless it has just been checked.
     fn check(&self) -> io::Result<()> {
-        let (now, seen) = (clock(), *self.seen.lock());
-        match seen.is_some_and(|seen| now.saturating_sub(seen) < CHECKED) {
+        let now = clock();
+        let is_fresh = |seen: &Duration| now.saturating_sub(*seen) < CHECKED;
+        let is_checked = self.seen.lock().as_ref().is_ok_and(is_fresh);
+        match is_checked {
             true => Ok(()),
             false => self.write(now),
         }
@@ -180,13 +170,20 @@ impl Held {
 
     /// Writes the name of this process again, at the time `now`. A server that has ended the lock refuses the write.
     fn write(&self, now: Duration) -> io::Result<()> {
-        let written = holder::write_again(&self.file);
-        *self.seen.lock() = written.is_ok().then_some(now);
-        written.map_err(|e| {
-            let why = format!("another host may have taken this checkout meanwhile: {e}");
-            let errno = e.raw_os_error().unwrap_or(libc::EIO);
-            io::Error::other(Error::new(ErrorKind::Os(errno), why))
-        })
+        let seen = match holder::write_again(&self.file) {
+            Ok(()) => Ok(now),
+            // A full disk says nothing about the lock.
+            Err(e) if matches!(e.raw_os_error(), Some(libc::ENOSPC | libc::EDQUOT)) => {
+                return Err(e);
+            }
+            Err(e) => {
+                let why = format!("another host may have taken this checkout meanwhile: {e}");
+                let errno = e.raw_os_error().unwrap_or(libc::EIO);
+                Err(Error::new(ErrorKind::Os(errno), why))
+            }
+        };
+        *self.seen.lock() = seen.clone();
+        seen.map(drop).map_err(io::Error::other)
     }
 }
 
@@ -276,15 +273,6 @@ fn busy(dir: &Dir, file: &File) -> Error {
     Error::new(ErrorKind::Os(libc::EBUSY), message).about(dir.path().display())
 }
 
-/// Returns whether the lock was available.
-fn lock(file: &File, operation: FlockOperation) -> io::Result<bool> {
-    match flock(file, operation) {
-        Ok(()) => Ok(true),
-        Err(Errno::WOULDBLOCK) => Ok(false),
-        Err(e) => Err(e.into()),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -325,13 +313,13 @@ mod tests {
         };
         // It was just taken.
         fenced.rename(&dir, "there", "first").unwrap();
-        *held.seen.lock() = Some(Duration::ZERO);
+        *held.seen.lock() = Ok(Duration::ZERO);
         for _ in 0..2 {
             assert!(fenced.create(&dir, "new").is_err());
             assert!(fenced.rename(&dir, "first", "second").is_err());
             assert!(fenced.remove(&dir, "first").is_err());
             assert!(fenced.name_once(&dir, "first", "second").is_err());
-            assert_eq!(*held.seen.lock(), None);
+            assert!(held.seen.lock().is_err());
         }
         assert!(top.path().join("first").exists());
         assert_eq!(std::fs::read_dir(top.path()).unwrap().count(), 1);
@@ -340,14 +328,24 @@ mod tests {
     }
 
     #[test]
+    fn a_full_disk_is_no_lost_lock() {
+        let full = File::options().write(true).open("/dev/full").unwrap();
+        let held = Held::new(full);
+        *held.seen.lock() = Ok(Duration::ZERO);
+        let refused = held.check().unwrap_err();
+        assert_eq!(refused.raw_os_error(), Some(libc::ENOSPC));
+        assert!(held.seen.lock().is_ok());
+    }
+
+    #[test]
     fn a_lock_that_holds_is_seen() {
         let top = tempfile::tempdir().unwrap();
         let dir = Dir::own(top.path());
         let lock = LayerLock::take(&dir).unwrap();
-        *lock.held.seen.lock() = None;
-        assert!(lock.is_lost());
+        *lock.held.seen.lock() = Err(Error::damaged("lost"));
+        assert!(lock.lost().is_some());
         lock.held.check().unwrap();
-        assert!(!lock.is_lost());
+        assert!(lock.lost().is_none());
         assert_eq!(LayerLock::look(&dir).unwrap(), Some(holder::own()));
     }
 

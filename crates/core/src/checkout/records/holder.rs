@@ -1,4 +1,5 @@
-//! The names of processes that hold a lock: host, process, program and mount point, for messages of all commands.
+//! Locks of files, and the names of processes that hold them: host, process, program and mount point, for messages of all
+//! commands.
 //!
 //! The writer of a checkout stores its name in the lock file, where other hosts find it, too. Holders of shared or
 //! short locks do not: they are found in the kernel's lock table. Names are for people, and no decision depends on
@@ -10,8 +11,17 @@ use std::io::Read;
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::Path;
 use std::sync::OnceLock;
+use std::time::{Duration, Instant};
 
-use rustix::fs::{major, minor};
+use rustix::fs::{FlockOperation, flock, major, minor};
+use rustix::io::Errno;
+
+/// The pause between attempts to lock a file: those that look who has it hold it briefly.
+pub const MOMENT: Duration = Duration::from_millis(50);
+
+/// How long a lock is tried: a process that was unmounted or killed has it until its last write has returned, and its
+/// files are closed one after the other.
+pub const PATIENCE: Duration = Duration::from_secs(1);
 
 /// The longest name that is read.
 const LONGEST: u64 = 1000;
@@ -54,6 +64,27 @@ fn named(process: u32, task: Option<&str>) -> String {
     let host = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
     let task = task.map_or_else(String::new, |task| format!(" ({task})"));
     format!("host {}, process {process}{task}", host.trim())
+}
+
+/// Returns whether the lock of a file was available.
+pub fn lock(file: &File, operation: FlockOperation) -> io::Result<bool> {
+    match flock(file, operation) {
+        Ok(()) => Ok(true),
+        Err(Errno::WOULDBLOCK) => Ok(false),
+        Err(e) => Err(e.into()),
+    }
+}
+
+/// Takes the exclusive lock of a file; false if another process has it for a second.
+pub fn lock_soon(file: &File) -> io::Result<bool> {
+    let since = Instant::now();
+    while !lock(file, FlockOperation::NonBlockingLockExclusive)? {
+        if since.elapsed() > PATIENCE {
+            return Ok(false);
+        }
+        std::thread::sleep(MOMENT);
+    }
+    Ok(true)
 }
 
 /// Writes the name of this process into the file of a lock that it holds.

@@ -14,23 +14,17 @@ use std::io::Read;
 use std::marker::PhantomData;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
 
-use rustix::fs::{FlockOperation, flock};
-use rustix::io::Errno;
 use serde::Deserialize;
 
 use super::form::Form;
+use super::holder::lock_soon;
 use npyfs_base::error::{Error, ErrorKind, Result};
 use npyfs_io::dir::Dir;
 use npyfs_io::storage::Storage;
 
 /// Longest file that is read, in bytes.
 const LONGEST: u64 = 1 << 30;
-
-/// How long the lock of a file is tried, and the pause between attempts.
-const PATIENCE: Duration = Duration::from_secs(1);
-const MOMENT: Duration = Duration::from_millis(50);
 
 /// The suffix of a file that will replace another.
 pub const REWRITTEN: &str = ".new";
@@ -125,7 +119,7 @@ impl<T: LogRecord> RecordLog<T> {
             }
             opened => opened?,
         };
-        lock(&file).map_err(|e| about(e.into()))?;
+        lock(&file).map_err(about)?;
         // Left by a process that died. Of a host that is cut off, it must not become the file later.
         let _ = storage.remove(dir, &format!("{name}{REWRITTEN}"));
         let bytes = content(&mut file).map_err(about)?;
@@ -179,7 +173,7 @@ impl<T: LogRecord> RecordLog<T> {
         // Left by an attempt that failed.
         let _ = storage.remove(dir, &new);
         let file = storage.create(dir, &new).map_err(about)?;
-        lock(&file).map_err(about)?;
+        lock(&file).map_err(|e| e.about(self.path.display()))?;
         let written = dir
             .rights()
             .settle(&file)
@@ -229,13 +223,12 @@ impl<T: LogRecord> RecordLog<T> {
     }
 }
 
-fn lock(file: &File) -> std::io::Result<()> {
-    let since = Instant::now();
-    loop {
-        match flock(file, FlockOperation::NonBlockingLockExclusive) {
-            // The files of a process that was killed are closed one after the other.
-            Err(Errno::WOULDBLOCK) if since.elapsed() < PATIENCE => std::thread::sleep(MOMENT),
-            locked => return Ok(locked?),
+fn lock(file: &File) -> Result<()> {
+    match lock_soon(file)? {
+        true => Ok(()),
+        false => {
+            let why = "another process writes in it";
+            Err(Error::new(ErrorKind::Os(libc::EBUSY), why))
         }
     }
 }

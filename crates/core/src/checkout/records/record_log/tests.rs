@@ -164,7 +164,7 @@ fn the_file_of_a_writer_is_locked_and_a_new_one_too() {
     let (mut log, _) = open(&path).unwrap();
     assert!(!left.exists());
     let refused = open(&path).err().unwrap();
-    assert_eq!(refused.errno(), libc::EAGAIN);
+    assert_eq!(refused.errno(), libc::EBUSY);
     log.rewrite(&["a".into()]).unwrap();
     assert!(open(&path).is_err());
     drop(log);
