@@ -6,3 +6,4 @@ pub mod commits;
 pub(crate) mod committed_layers;
 pub mod left_behind;
 pub mod location;
+pub(crate) mod snapshot;

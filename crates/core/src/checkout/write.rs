@@ -291,7 +291,7 @@ pub fn committed(
     formats: &Registry,
     checkouts: &Checkouts,
 ) -> Result<Arc<dyn Directory>> {
-    let layers = checkouts.committed()?;
+    let layers = checkouts.committed_to_show()?;
     Ok(if layers.is_empty() {
         base
     } else {

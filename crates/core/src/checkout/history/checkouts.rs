@@ -30,7 +30,8 @@ use npyfs_io::rights::Rights;
 use npyfs_io::storage::{Disk, Storage};
 
 use super::base_files::{base_files, base_object};
-use super::committed_layers::{add_layers, committed, layers, on_top, said};
+use super::committed_layers::{committed, layers, on_top, said};
+use super::snapshot::{self, Known};
 use crate::checkout::records::layer_files::LayerFiles;
 use crate::checkout::records::names::{check_name, checkout_of, is_name, name_of};
 
@@ -220,6 +221,14 @@ impl Checkouts {
         }
     }
 
+    /// Returns the committed layers, lowest first, for a view: entries may be missing that no view shows. Takes no lock.
+    pub(in crate::checkout) fn committed_to_show(&self) -> Result<Vec<LayerFiles>> {
+        match self.opened_to_read()? {
+            Some(dir) => Ok(Known::with_layers(&dir)?.layers),
+            None => Ok(Vec::new()),
+        }
+    }
+
     /// Opens the checkout `name` for writing; begins a new one if it does not exist. EBUSY, with the name of the
     /// holder, if another process writes in it.
     ///
@@ -234,11 +243,9 @@ impl Checkouts {
         // No process of this host commits or discards while the directory is chosen and locked.
         let (dir, lock) = self.locked(&*storage)?;
         let about = |e: std::io::Error| Error::from(e).about(dir.path().display());
-        let (mut commits, mut below) = (Vec::new(), Vec::new());
-        let layer = loop {
-            let known = commits.len();
-            commits = commits::read(&dir)?;
-            add_layers(&dir, &commits, &mut below)?;
+        let mut known = 0;
+        let (layer, commits, mut below) = loop {
+            let Known { commits, layers } = Known::with_layers(&dir)?;
             let layer = dir.make(&dir_of(name, &commits))?.0;
             // If there is no index, the name of the directory may not be durable yet.
             if layer.metadata(index::NAME).is_err() {
@@ -246,10 +253,17 @@ impl Checkouts {
             }
             match Layer::open(&layer, storage.clone(), creator(&layer)) {
                 // Another host has just committed it.
-                Err(e) if e.kind == ErrorKind::Stale && commits.len() > known => {}
-                layer => break layer?,
+                Err(e) if e.kind == ErrorKind::Stale && commits.len() > known => {
+                    known = commits.len();
+                }
+                layer => break (layer?, commits, layers),
             }
         };
+        // What it restores may be missing.
+        if snapshot::is_folded(&below) && !layer.recorded().restored.is_empty() {
+            below = Known::in_full(&dir)?.layers;
+            below.truncate(commits.len());
+        }
         drop(lock);
         layer.begin(LayerBase {
             commits: commits.len() as u64,
@@ -307,7 +321,7 @@ impl Checkouts {
             });
         };
         let layer = match is_name(name) {
-            true => dir.below(&dir_of(name, &commits::read(&dir)?)),
+            true => dir.below(&dir_of(name, &Known::read(&dir)?.commits)),
             false => return Ok(MissingBefore::default()),
         };
         Ok(MissingBefore {
@@ -328,7 +342,7 @@ impl Checkouts {
         };
         if missing.layer && is_name(name) {
             let _lock = commits::lock(&dir)?;
-            let layer = dir_of(name, &commits::read(&dir)?);
+            let layer = dir_of(name, &Known::read(&dir)?.commits);
             match dir.below(&layer) {
                 Err(e) if e.kind == ErrorKind::NotFound => {}
                 opened => remove_unused(&opened?)?,

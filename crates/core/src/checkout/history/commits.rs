@@ -29,8 +29,8 @@ use npyfs_io::storage::{Disk, Storage};
 
 pub use lock::{LOCK, lock};
 pub(in crate::checkout) use numbered::useless;
-pub(in crate::checkout) use record::write_id;
 pub use record::{LayerCommit, find, next_time};
+pub(in crate::checkout) use record::{is_layer, write_id};
 
 pub use crate::checkout::records::names::COMMITS as NAME;
 
@@ -61,6 +61,40 @@ pub(in crate::checkout) fn read_on(dir: &Dir, all: &mut Vec<LayerCommit>) -> Res
         Some(place) => NumberedCommits::of(place).extend(all, 0),
         None if all.is_empty() => Ok(()),
         None => dir.below(NAME).map(drop),
+    }
+}
+
+/// Adds the commits made since to known ones, of which only the last record is needed; `None` if the last one is not there.
+pub(in crate::checkout) fn read_after(
+    dir: &Dir,
+    known: Vec<LayerCommit>,
+) -> Result<Option<Vec<LayerCommit>>> {
+    let read = open_after(dir, Arc::new(Disk), known)?;
+    Ok(read.map(|(_, all)| all))
+}
+
+fn open_after(
+    dir: &Dir,
+    storage: Arc<dyn Storage>,
+    mut all: Vec<LayerCommit>,
+) -> Result<Option<(NumberedCommits, Vec<LayerCommit>)>> {
+    let Some(place) = place(dir, &storage)? else {
+        return Ok(None);
+    };
+    let mut numbered = NumberedCommits::of(place);
+    if !numbered.has_last(&mut all)? {
+        return Ok(None);
+    }
+    numbered.read_on(&mut all)?;
+    Ok(Some((numbered, all)))
+}
+
+/// Writes something that follows from the commits in `dir`, and need not be durable.
+pub(in crate::checkout) fn replace(dir: &Dir, name: &str, bytes: &[u8]) -> Result<()> {
+    let storage: Arc<dyn Storage> = Arc::new(Disk);
+    match place(dir, &storage)? {
+        Some(place) => place.replace(name, bytes),
+        None => Ok(()),
     }
 }
 
@@ -115,18 +149,39 @@ pub struct Commits {
 impl Commits {
     /// Waits for the lock: no other process of this host commits meanwhile.
     pub fn lock(dir: &Dir, storage: Arc<dyn Storage>) -> Result<Self> {
-        let lock = lock(dir)?;
-        let (numbered, found) = open(dir, storage.clone())?;
-        let committer = match numbered.filter(|_| !found.is_empty()) {
+        Self::lock_after(dir, storage, Vec::new())
+    }
+
+    /// Waits for the lock, and reads the commits after known ones. The records of those are short.
+    pub(in crate::checkout) fn lock_after(
+        dir: &Dir,
+        storage: Arc<dyn Storage>,
+        known: Vec<LayerCommit>,
+    ) -> Result<Self> {
+        let mut own = Self {
+            dir: dir.clone(),
+            storage: storage.clone(),
+            committer: None,
+            _lock: lock(dir)?,
+        };
+        match known.is_empty() {
+            false => match open_after(dir, storage, known)? {
+                Some((numbered, all)) => own.committer = Some(Committer::new(numbered, all)?),
+                None => own.read_in_full()?,
+            },
+            true => own.read_in_full()?,
+        }
+        Ok(own)
+    }
+
+    /// Reads the records of all commits.
+    pub(in crate::checkout) fn read_in_full(&mut self) -> Result<()> {
+        let (numbered, found) = open(&self.dir, self.storage.clone())?;
+        self.committer = match numbered.filter(|_| !found.is_empty()) {
             Some(numbered) => Some(Committer::new(numbered, found)?),
             None => None,
         };
-        Ok(Self {
-            dir: dir.clone(),
-            storage,
-            committer,
-            _lock: lock,
-        })
+        Ok(())
     }
 
     /// Returns all commits, oldest first.

@@ -86,7 +86,7 @@ pub struct ObjectChange {
     pub stored: Option<StoredObject>,
     /// Names of features that a reader must know to understand the record.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    needs: Vec<String>,
+    pub needs: Vec<String>,
 }
 
 impl ObjectChange {
@@ -473,6 +473,12 @@ impl IndexChanges {
         let seen = self.seen.get(path).copied();
         let usual = || self.usual.filter(|_| self.has(path));
         seen.or_else(usual).unwrap_or(self.commits)
+    }
+
+    /// Returns how many committed layers were below when the first of the objects was changed here.
+    pub fn first_seen(&self) -> u64 {
+        let seen = self.seen.values().copied().chain(self.usual);
+        seen.min().unwrap_or(self.commits)
     }
 
     fn has(&self, path: &str) -> bool {

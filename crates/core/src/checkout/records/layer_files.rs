@@ -57,6 +57,8 @@ pub struct LayerFiles {
     pub stores: Arc<BTreeMap<String, StoreIdentity>>,
     /// The id of its commit.
     pub commit: Option<String>,
+    /// Whether entries are missing whose keys a later layer has, too: it comes from a snapshot.
+    pub is_folded: bool,
 }
 
 impl LayerFiles {
@@ -80,6 +82,7 @@ impl LayerFiles {
             entries,
             stores: Arc::default(),
             commit: None,
+            is_folded: false,
         }
     }
 }

@@ -11,7 +11,8 @@ use serde::{Deserialize, Serialize};
 use super::conflict::{Conflict, conflicts};
 use crate::checkout::history::checkouts::{Checkouts, dir_of, next_dir_of, remove_with};
 use crate::checkout::history::commits::{self, Commits, LayerCommit};
-use crate::checkout::history::committed_layers::{add_layers, on_top};
+use crate::checkout::history::committed_layers::on_top;
+use crate::checkout::history::snapshot;
 use crate::checkout::layer::lock::{self as layer_lock, LayerLock};
 use crate::checkout::layer::publications;
 use crate::checkout::mirror::Upload;
@@ -204,6 +205,8 @@ pub struct Candidate<'a> {
     storage: Arc<dyn Storage>,
     top: Dir,
     commits: Commits,
+    /// The layers that a snapshot has.
+    below: Vec<LayerFiles>,
     dir: Dir,
 }
 
@@ -223,7 +226,9 @@ impl<'a> Candidate<'a> {
             false => checkouts.make(&*storage),
         };
         let top = top.map_err(explained)?;
-        let commits = Commits::lock(&top, storage.clone()).map_err(explained)?;
+        let below = snapshot::read(&top).unwrap_or_default();
+        let commits = Commits::lock_after(&top, storage.clone(), snapshot::short_commits(&below));
+        let commits = commits.map_err(explained)?;
         let layer = dir_of(name, commits.all());
         let dir = match checkouts.is_local() {
             true => top.below(&layer).map_err(explained)?,
@@ -235,6 +240,7 @@ impl<'a> Candidate<'a> {
             storage,
             top,
             commits,
+            below,
             dir,
         })
     }
@@ -262,6 +268,7 @@ impl<'a> Candidate<'a> {
             storage,
             top,
             mut commits,
+            below,
             dir,
         } = self;
         let mut lock = match LayerLock::take_begun(&dir) {
@@ -286,7 +293,7 @@ impl<'a> Candidate<'a> {
             name,
             dir: &dir,
             changes: &changes,
-            below: Vec::new(),
+            below,
             upload: upload.as_mut(),
             is_tried: &mut false,
         };
@@ -355,10 +362,10 @@ impl CommittedLayer<'_> {
             return Ok(None);
         }
         let mut below = std::mem::take(&mut self.below);
-        let known = below.iter().zip(commits.all());
-        let known = known.take_while(|(layer, commit)| layer.commit.as_ref() == Some(&commit.id));
-        below.truncate(known.count());
-        add_layers(top, commits.all(), &mut below)?;
+        snapshot::lay_on(top, commits, &mut below)?;
+        if snapshot::is_folded(&below) && !self.changes.restored.is_empty() {
+            snapshot::lay_in_full(top, commits, &mut below)?;
+        }
         let mut ours = on_top(self.dir, self.changes.clone(), &below)?;
         check_files(&ours)?;
         let short = match self.upload {
@@ -375,6 +382,10 @@ impl CommittedLayer<'_> {
                 let why = format!("checkout {name} was committed by another process meanwhile");
                 let stale = Error::new(ErrorKind::Stale, why).about(top.path().display());
                 return Err(stale.into());
+            }
+            if snapshot::is_folded(&below) && !unseen(&ours, self.changes, &below).is_empty() {
+                snapshot::lay_in_full(top, commits, &mut below)?;
+                continue;
             }
             let mut judged = judge.judged(ours.clone(), self.changes, &below)?;
             if !std::mem::replace(&mut is_prepared, true) {
@@ -396,7 +407,7 @@ impl CommittedLayer<'_> {
                 break judged;
             }
             // A process on another host was faster: the present state decides.
-            add_layers(top, commits.all(), &mut below)?;
+            snapshot::lay_on(top, commits, &mut below)?;
         };
         if let Some(upload) = &mut self.upload {
             upload.committed();
@@ -406,6 +417,7 @@ impl CommittedLayer<'_> {
         forget_old_attributes(&mut ours.entries, "");
         ours.commit = Some(newest_id(commits.all()));
         below.push(ours);
+        snapshot::keep(top, &below);
         Ok(Some(AddedCommit {
             judged,
             layers: below,
@@ -507,6 +519,22 @@ pub(in crate::checkout) fn check_files(layer: &LayerFiles) -> Result<()> {
     Ok(())
 }
 
+/// Returns the conflicts with commits that the layer has not seen.
+fn unseen(ours: &LayerFiles, changes: &IndexChanges, below: &[LayerFiles]) -> Vec<Conflict> {
+    let mut met = Vec::new();
+    let first = usize::try_from(changes.first_seen()).unwrap_or(usize::MAX);
+    for (at, theirs) in below.iter().enumerate().skip(first) {
+        let is_unseen = |key: &str| changes.seen(key) <= at as u64;
+        let found = conflicts(&ours.entries, &theirs.entries, at);
+        met.extend(
+            found
+                .into_iter()
+                .filter(|conflict| is_unseen(&conflict.ours)),
+        );
+    }
+    met
+}
+
 /// Returns the conflicts with commits that the layer has not seen, and the empty groups that both created.
 fn meet(
     ours: &LayerFiles,
@@ -514,12 +542,7 @@ fn meet(
     below: &[LayerFiles],
     is_group: IsGroup<'_>,
 ) -> (Vec<Conflict>, BTreeSet<String>) {
-    let mut met = Vec::new();
-    for (at, theirs) in below.iter().enumerate() {
-        let unseen = |key: &str| changes.seen(key) <= at as u64;
-        let found = conflicts(&ours.entries, &theirs.entries, at);
-        met.extend(found.into_iter().filter(|conflict| unseen(&conflict.ours)));
-    }
+    let mut met = unseen(ours, changes, below);
     // A group with attributes of its own is more than its name.
     let has_attributes = |key: &str| {
         let start = attribute::start(key);

@@ -25,6 +25,9 @@ pub struct Conflict {
 /// Returns the conflicts of a layer's objects with those of the committed layer number `commit`.
 pub fn conflicts(ours: &LayerEntries, theirs: &LayerEntries, commit: usize) -> Vec<Conflict> {
     let mut found = Vec::new();
+    if theirs.is_empty() {
+        return found;
+    }
     for (key, stored) in ours {
         let mut meet = |other: &str, theirs: &LayerEntry| {
             found.push(Conflict {

@@ -16,6 +16,7 @@ use std::time::SystemTime;
 
 use super::key_state::KeyState;
 use super::{LayerObject, Objects, View, origin};
+use crate::checkout::history::snapshot;
 use crate::checkout::records::attribute;
 use crate::checkout::records::entry::LayerEntry;
 use crate::checkout::records::fit::{KeySpelling, Misfit, StoreIdentity};
@@ -78,6 +79,15 @@ impl Pile {
         stores.any(changed) || files.any(gone)
     }
 
+    /// Puts all entries of layers that come from a snapshot into them.
+    fn unfold(&mut self) -> Result<()> {
+        let folded = self.layers.iter().take_while(|layer| layer.is_folded);
+        let count = folded.count();
+        let layers = snapshot::unfolded(&self.layers[..count])?;
+        self.layers.splice(..count, layers);
+        Ok(())
+    }
+
     /// Returns the layer that is written to, and its index.
     pub(super) fn uppermost(&mut self) -> Option<(usize, &mut LayerFiles)> {
         let at = self.layers.len().checked_sub(1)?;
@@ -103,9 +113,45 @@ pub(super) fn split(key: &str) -> (&str, &str) {
 impl View {
     /// Applies all layers to the present store.
     pub(super) fn lay(&self, pile: &mut Pile) {
+        let (mut objects, mut misfits) = self.applied(pile);
+        // Below an object that does not fit may be one that a snapshot does not have.
+        if misfits
+            .iter()
+            .any(|misfit| pile.layers[misfit.layer].is_folded)
+        {
+            match pile.unfold() {
+                Ok(()) => (objects, misfits) = self.applied(pile),
+                Err(e) => self.context.journal.add(&e.message),
+            }
+        }
+        // Objects that a later layer replaces or deletes are not shown in any case.
+        let all: HashSet<(usize, String)> = misfits
+            .iter()
+            .map(|misfit| (misfit.layer, misfit.key.clone()))
+            .collect();
+        misfits.retain(|misfit| {
+            let later = pile.layers.iter().enumerate().skip(misfit.layer + 1);
+            let mut by = later.filter(|(_, layer)| layer.entries.contains_key(&misfit.key));
+            !by.any(|(at, _)| !all.contains(&(at, misfit.key.clone())))
+        });
+        misfits.sort_by(|a, b| (a.layer, &a.key).cmp(&(b.layer, &b.key)));
+        self.tell(&pile.misfits, &misfits);
+        pile.misfits = misfits;
+        objects.generation = self.objects().generation + 1;
+        let mut now = self.objects_mut();
+        objects.changes = now.changes;
+        // Nodes that were filled one key after the other are half empty.
+        objects.by_key = objects.by_key.into_iter().collect();
+        let names = objects.by_key.len();
+        *now = objects;
+        drop(now);
+        heap::return_free_memory_of(names);
+    }
+
+    /// Returns the objects of all layers on the present store, and those that do not fit it.
+    fn applied(&self, pile: &mut Pile) -> (Objects, Vec<Misfit>) {
         pile.known.files.clear();
         pile.known.stores.clear();
-        let before = self.objects().generation;
         let mut objects = Objects::default();
         let mut misfits = Vec::new();
         let mut stores = self.check_stores(pile, &mut misfits);
@@ -203,28 +249,7 @@ impl View {
                 objects.set(key.as_bytes(), said, time_of(entry), true);
             }
         }
-        // Objects that a later layer replaces or deletes are not shown in any case.
-        let all: HashSet<(usize, String)> = misfits
-            .iter()
-            .map(|misfit| (misfit.layer, misfit.key.clone()))
-            .collect();
-        misfits.retain(|misfit| {
-            let later = pile.layers.iter().enumerate().skip(misfit.layer + 1);
-            let mut by = later.filter(|(_, layer)| layer.entries.contains_key(&misfit.key));
-            !by.any(|(at, _)| !all.contains(&(at, misfit.key.clone())))
-        });
-        misfits.sort_by(|a, b| (a.layer, &a.key).cmp(&(b.layer, &b.key)));
-        self.tell(&pile.misfits, &misfits);
-        pile.misfits = misfits;
-        objects.generation = before + 1;
-        let mut now = self.objects_mut();
-        objects.changes = now.changes;
-        // Nodes that were filled one key after the other are half empty.
-        objects.by_key = objects.by_key.into_iter().collect();
-        let names = objects.by_key.len();
-        *now = objects;
-        drop(now);
-        heap::return_free_memory_of(names);
+        (objects, misfits)
     }
 
     /// Returns the object of a layer's entry; without an object, the state that the layer gives the key.

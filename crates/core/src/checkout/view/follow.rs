@@ -180,11 +180,7 @@ fn last(commits: &[LayerCommit]) -> (usize, Option<String>) {
 /// Removes the fields of a commit that are not needed to read later ones.
 fn shorten(commit: &mut LayerCommit) {
     let LayerCommit { id, layer, .. } = std::mem::take(commit);
-    *commit = LayerCommit {
-        id,
-        layer,
-        ..LayerCommit::default()
-    };
+    *commit = LayerCommit::short(id, layer);
 }
 
 #[cfg(test)]

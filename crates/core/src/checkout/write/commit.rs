@@ -12,6 +12,7 @@ use serde_json::Value as Json;
 use super::{Current, LayerTarget, creator};
 use crate::checkout::history::checkouts::{next_dir_of, remove_with};
 use crate::checkout::history::commits::{self, Commits};
+use crate::checkout::history::snapshot;
 use crate::checkout::layer::{Layer, lock};
 use crate::checkout::records::index::{self, IndexChanges, LayerBase, nanoseconds};
 use crate::checkout::records::layer_files::LayerFiles;
@@ -46,7 +47,11 @@ impl LayerTarget {
         let storage: Arc<dyn Storage> = Arc::new(Disk);
         let top = self.checkouts.make(&*storage)?;
         let base = self.checkouts.base_files();
-        let mut commits = Commits::lock(&top, storage.clone())?;
+        let mut below = self.view.layers();
+        // The last layer is that of the checkout.
+        below.pop();
+        let mut commits =
+            Commits::lock_after(&top, storage.clone(), snapshot::short_commits(&below))?;
         let is_group = |layer: &LayerFiles, key: &str| {
             is_empty_group(layer, key, &|layer| self.view.with(vec![layer.clone()]))
         };
@@ -62,7 +67,7 @@ impl LayerTarget {
             name: &self.name,
             dir: layer.dir(),
             changes: &changes,
-            below: self.view.layers(),
+            below,
             upload: upload.as_deref_mut(),
             is_tried: &mut is_tried,
         };

@@ -128,6 +128,18 @@ impl NumberedCommits {
         }
     }
 
+    /// Reads the record of the last of these commits. False if there is no such commit.
+    pub(super) fn has_last(&self, all: &mut [LayerCommit]) -> Result<bool> {
+        let name = object(all.len() as u64);
+        let Some(last) = all.last_mut() else {
+            return Ok(true);
+        };
+        let read = self.place.read(&name)?;
+        let read = read.and_then(|bytes| parse(&bytes).ok());
+        let read = read.filter(|commit| commit.id == last.id);
+        Ok(read.map(|commit| *last = commit).is_some())
+    }
+
     /// Returns the place.
     pub(super) fn place(&self) -> Arc<dyn CommitPlace> {
         self.place.clone()
@@ -297,10 +309,18 @@ impl NumberedCommits {
             due.insert(number);
             self.place.tidy();
         }
+        let mut in_full = None;
         for end in due {
             let start = end - span(end);
             let range = usize::try_from(start).ok().zip(usize::try_from(end).ok());
-            let commits = range.and_then(|(start, end)| all.get(start..end));
+            let mut commits = range.clone().and_then(|(start, end)| all.get(start..end));
+            if commits.is_some_and(|commits| commits.iter().any(LayerCommit::is_short)) {
+                let all = in_full.get_or_insert_with(|| Self::read(self.place.clone()));
+                let all = all.as_ref().ok().map(|(_, all)| all);
+                commits = range
+                    .zip(all)
+                    .and_then(|((start, end), all)| all.get(start..end));
+            }
             if let Some(commits) = commits.filter(|commits| commits.iter().all(is_printed_alike))
                 && let Ok(bytes) = record_log::print(commits, CHECKPOINTS)
             {

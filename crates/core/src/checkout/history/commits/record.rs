@@ -69,6 +69,20 @@ pub struct LayerCommit {
 }
 
 impl LayerCommit {
+    /// Returns a commit with what is needed to read later ones.
+    pub(in crate::checkout) fn short(id: String, layer: String) -> Self {
+        Self {
+            id,
+            layer,
+            ..Self::default()
+        }
+    }
+
+    /// Returns whether it is such a commit.
+    pub(in crate::checkout) fn is_short(&self) -> bool {
+        self.write.is_empty()
+    }
+
     /// Returns the first line of the message.
     pub fn subject(&self) -> &str {
         self.message.lines().next().unwrap_or_default()
@@ -144,7 +158,7 @@ pub(super) fn id_of(json: &str) -> Option<String> {
 }
 
 /// Returns whether a layer may have this name: it must be a directory beside the commits.
-pub(super) fn is_layer(name: &str) -> bool {
+pub(in crate::checkout) fn is_layer(name: &str) -> bool {
     !(name.is_empty() || name.starts_with('.') || name.contains('/'))
 }
 

@@ -1,0 +1,336 @@
+//! What the layers of all commits say together, in one file: a commit and a mount then read what the layers of a store
+//! hold, not all that they ever held.
+//!
+//! Where several layers have an entry for a key, the snapshot has that of the uppermost. It has every entry of an axis
+//! and of a begun store: what was written along the earlier ones depends on them. So a view shows the same, unless an
+//! object does not fit the store: then an earlier one may be shown, and the view reads all layers (`unfolded`).
+//!
+//! The file is derived: commits are what counts. A missing, damaged or outdated snapshot, and one of another history, is
+//! not used. It is never used for a bucket, whose copy has everything that a reader needs. Where it matters which commit
+//! changed what, as in a conflict, all layers are read.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
+
+use super::commits::{self, Commits, LayerCommit};
+use super::committed_layers::{add_layers, layers};
+use crate::checkout::mirror::Mirror;
+use crate::checkout::records::entry::{LayerEntry, StoredAgain};
+use crate::checkout::records::fit::StoreIdentity;
+use crate::checkout::records::form::Form;
+use crate::checkout::records::index::{ObjectChange, StoredObject};
+use crate::checkout::records::layer_files::LayerFiles;
+use crate::checkout::records::names::checkout_of;
+use crate::checkout::records::record_log::{self, LogRecord};
+use npyfs_base::error::{Error, Result};
+use npyfs_io::dir::Dir;
+
+/// The name of the file, beside the commits.
+const NAME: &str = "snapshot";
+
+const FORM: Form = Form {
+    name: "npyfs snapshot",
+    version: 1,
+};
+
+/// How many commits are made from one snapshot to the next.
+const SPAN: usize = if cfg!(test) { 4 } else { 100 };
+
+type Stores = Arc<BTreeMap<String, StoreIdentity>>;
+
+/// The first record: the commits, oldest first.
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Folded {
+    ids: Vec<String>,
+    /// The names of their layers.
+    layers: Vec<String>,
+    /// The number of records that follow.
+    records: usize,
+}
+
+/// The stores that the layers from an index on were written over, up to the next such record.
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct StoresFrom {
+    from: usize,
+    stores: Stores,
+}
+
+/// An entry of a layer. Without any of `stored` and `since` the object is deleted.
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct EntryAt {
+    /// The index of the layer.
+    at: usize,
+    path: String,
+    /// Features that a reader must know, as in an index.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    needs: Vec<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    stored: Option<StoredObject>,
+    /// The index of the layer whose object is restored.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    of: Option<usize>,
+    /// The time since which the store's own object is restored.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    since: Option<i64>,
+}
+
+enum Record {
+    Folded(Folded),
+    Stores(StoresFrom),
+    Entry(EntryAt),
+}
+
+impl LogRecord for Record {
+    fn parse(json: &str) -> serde_json::Result<Self> {
+        match json {
+            _ if json.starts_with(r#"{"ids":"#) => serde_json::from_str(json).map(Self::Folded),
+            _ if json.starts_with(r#"{"from":"#) => serde_json::from_str(json).map(Self::Stores),
+            _ => serde_json::from_str(json).map(Self::Entry),
+        }
+    }
+
+    fn print(&self) -> serde_json::Result<String> {
+        match self {
+            Self::Folded(folded) => serde_json::to_string(folded),
+            Self::Stores(stores) => serde_json::to_string(stores),
+            Self::Entry(entry) => serde_json::to_string(entry),
+        }
+    }
+}
+
+/// The commits of a store, oldest first. The records of those that a snapshot has are short.
+pub(in crate::checkout) struct Known {
+    /// All commits.
+    pub commits: Vec<LayerCommit>,
+    /// The layers of the first commits, as the snapshot has them.
+    pub layers: Vec<LayerFiles>,
+}
+
+impl Known {
+    /// Reads the commits below `top`, the directory of a store's checkouts; the first ones from its snapshot.
+    pub(in crate::checkout) fn read(top: &Dir) -> Result<Self> {
+        if let Some(layers) = read(top)
+            && let Some(commits) = commits::read_after(top, short_commits(&layers))?
+        {
+            return Ok(Self { commits, layers });
+        }
+        Ok(Self {
+            commits: commits::read(top)?,
+            layers: Vec::new(),
+        })
+    }
+
+    /// Reads the commits, and adds the layers that the snapshot does not have.
+    pub(in crate::checkout) fn with_layers(top: &Dir) -> Result<Self> {
+        let mut known = Self::read(top)?;
+        let is_short = !known.layers.is_empty();
+        match add_layers(top, &known.commits, &mut known.layers) {
+            // A later layer restores an object that another replaced.
+            Err(_) if is_short => Self::in_full(top),
+            added => added.map(|()| known),
+        }
+    }
+
+    /// Reads all commits and layers.
+    pub(in crate::checkout) fn in_full(top: &Dir) -> Result<Self> {
+        let commits = commits::read(top)?;
+        let layers = layers(top, &commits)?;
+        Ok(Self { commits, layers })
+    }
+}
+
+/// Returns the commits of committed layers with what is needed to read later ones.
+pub(in crate::checkout) fn short_commits(layers: &[LayerFiles]) -> Vec<LayerCommit> {
+    let of = |layer: &LayerFiles| Some(LayerCommit::short(layer.commit.clone()?, layer.dir.name()));
+    layers.iter().map_while(of).collect()
+}
+
+/// Adds the layers of the commits that are not in `below` yet. Layers that are not those of the commits are removed.
+pub(in crate::checkout) fn lay_on(
+    top: &Dir,
+    commits: &mut Commits,
+    below: &mut Vec<LayerFiles>,
+) -> Result<()> {
+    let known = below.iter().zip(commits.all());
+    let known = known.take_while(|(layer, commit)| layer.commit.as_ref() == Some(&commit.id));
+    below.truncate(known.count());
+    let next = commits.all().get(below.len());
+    if next.is_some_and(LayerCommit::is_short) {
+        return lay_in_full(top, commits, below);
+    }
+    match add_layers(top, commits.all(), below) {
+        // A later layer restores an object that another replaced.
+        Err(_) if is_folded(below) => lay_in_full(top, commits, below),
+        added => added,
+    }
+}
+
+/// Reads all commits, and all entries of their layers.
+pub(in crate::checkout) fn lay_in_full(
+    top: &Dir,
+    commits: &mut Commits,
+    below: &mut Vec<LayerFiles>,
+) -> Result<()> {
+    commits.read_in_full()?;
+    below.clear();
+    add_layers(top, commits.all(), below)
+}
+
+/// Returns whether entries of some layers are missing.
+pub(in crate::checkout) fn is_folded(layers: &[LayerFiles]) -> bool {
+    layers.iter().any(|layer| layer.is_folded)
+}
+
+/// Returns the layers that a snapshot has, with all their entries.
+pub(in crate::checkout) fn unfolded(folded: &[LayerFiles]) -> Result<Vec<LayerFiles>> {
+    let Some(top) = folded.first().and_then(|layer| layer.dir.above()) else {
+        return Ok(Vec::new());
+    };
+    let mut commits = commits::read(top)?;
+    commits.truncate(folded.len());
+    let ids = folded.iter().map(|layer| layer.commit.as_ref());
+    match commits.iter().map(|commit| Some(&commit.id)).eq(ids) {
+        true => layers(top, &commits),
+        false => {
+            let why = "the commits are not those that they were";
+            Err(Error::damaged(why).about(top.path().display()))
+        }
+    }
+}
+
+/// Reads the layers of a snapshot; `None` if there is none that can be used.
+pub(in crate::checkout) fn read(top: &Dir) -> Option<Vec<LayerFiles>> {
+    if Mirror::of(top).is_some() {
+        return None;
+    }
+    let own = top.below(commits::NAME).ok()?;
+    let records = record_log::read(&own, NAME, FORM).ok()??;
+    laid(top, records)
+}
+
+fn laid(top: &Dir, records: Vec<Record>) -> Option<Vec<LayerFiles>> {
+    let count = records.len().checked_sub(1)?;
+    let mut records = records.into_iter();
+    let Some(Record::Folded(folded)) = records.next() else {
+        return None;
+    };
+    if folded.records != count || folded.ids.len() != folded.layers.len() {
+        return None;
+    }
+    let named = folded.ids.into_iter().zip(&folded.layers);
+    let bare = named.map(|(id, name)| {
+        let is_layer = commits::is_layer(name);
+        is_layer.then(|| LayerFiles {
+            checkout: checkout_of(name).into(),
+            commit: Some(id),
+            is_folded: true,
+            ..LayerFiles::bare(&top.below_later(name), BTreeMap::new())
+        })
+    });
+    let mut all: Vec<LayerFiles> = bare.collect::<Option<_>>()?;
+    let mut stores = Vec::new();
+    for record in records {
+        match record {
+            Record::Folded(_) => return None,
+            Record::Stores(from) => stores.push(from),
+            Record::Entry(entry) => {
+                let said = match (entry.stored, entry.of, entry.since) {
+                    (Some(stored), None, None) => LayerEntry::Stored(stored),
+                    (Some(stored), Some(layer), None) if layer < entry.at => {
+                        let dir = all.get(layer)?.dir.clone();
+                        LayerEntry::Again(StoredAgain { layer, dir, stored })
+                    }
+                    (None, None, Some(since)) => LayerEntry::Uncovered(since),
+                    (None, None, None) => LayerEntry::Deleted,
+                    _ => return None,
+                };
+                all.get_mut(entry.at)?.entries.insert(entry.path, said);
+            }
+        }
+    }
+    // From the top down: each layer has those of the last record before it.
+    let mut end = all.len();
+    for StoresFrom { from, stores } in stores.into_iter().rev() {
+        for layer in all.get_mut(from..end)? {
+            layer.stores = stores.clone();
+        }
+        end = from;
+    }
+    Some(all)
+}
+
+/// Writes a snapshot of all committed layers, if one is due. It need not succeed.
+pub(in crate::checkout) fn keep(top: &Dir, layers: &[LayerFiles]) {
+    if layers.len().is_multiple_of(SPAN) && Mirror::of(top).is_none() {
+        // Commits need none.
+        let _ = write(top, layers);
+    }
+}
+
+fn write(top: &Dir, layers: &[LayerFiles]) -> Result<()> {
+    let bytes = record_log::print(&records(layers)?, FORM)?;
+    commits::replace(top, NAME, &bytes)
+}
+
+fn records(layers: &[LayerFiles]) -> Result<Vec<Record>> {
+    let strange = || Error::damaged("a layer that is not committed");
+    let ids: Option<Vec<String>> = layers.iter().map(|layer| layer.commit.clone()).collect();
+    let mut records = vec![Record::Folded(Folded {
+        ids: ids.ok_or_else(strange)?,
+        layers: layers.iter().map(|layer| layer.dir.name()).collect(),
+        records: 0,
+    })];
+    let mut known = &Stores::default();
+    for (from, layer) in layers.iter().enumerate() {
+        if layer.stores != *known {
+            known = &layer.stores;
+            let stores = known.clone();
+            records.push(Record::Stores(StoresFrom { from, stores }));
+        }
+    }
+    let mut last: BTreeMap<&str, usize> = BTreeMap::new();
+    for (at, layer) in layers.iter().enumerate() {
+        last.extend(layer.entries.keys().map(|key| (key.as_str(), at)));
+    }
+    for (at, layer) in layers.iter().enumerate() {
+        for (path, entry) in &layer.entries {
+            if last.get(path.as_str()) == Some(&at) || is_needed(path, entry) {
+                records.push(Record::Entry(entry_at(at, path, entry)));
+            }
+        }
+    }
+    let count = records.len() - 1;
+    if let Some(Record::Folded(folded)) = records.first_mut() {
+        folded.records = count;
+    }
+    Ok(records)
+}
+
+/// Returns whether an entry counts although a later layer has another one at its key: it is an axis, whose name ends with
+/// `#`, or begins a store.
+fn is_needed(path: &str, entry: &LayerEntry) -> bool {
+    path.ends_with('#') || entry.stored().is_some_and(|stored| stored.begins.is_some())
+}
+
+fn entry_at(at: usize, path: &str, entry: &LayerEntry) -> EntryAt {
+    let stored = entry.stored().cloned();
+    EntryAt {
+        at,
+        path: path.to_owned(),
+        needs: ObjectChange::new(path, stored.clone()).needs,
+        stored,
+        of: match entry {
+            LayerEntry::Again(again) => Some(again.layer),
+            _ => None,
+        },
+        since: match entry {
+            LayerEntry::Uncovered(since) => Some(*since),
+            _ => None,
+        },
+    }
+}
