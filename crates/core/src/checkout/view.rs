@@ -200,7 +200,7 @@ impl View {
             if let Some(now) = self.axis(&mut pile.known, said, key)? {
                 against.instead_of = now.with_all_before(&entries);
                 let mut below = pile.layers.iter().rev();
-                against.on = below.find_map(|layer| layer.commit.clone());
+                against.on = below.find_map(|layer| Some(layer.commit?.to_string()));
             }
             against.entries = Some(entries);
         }

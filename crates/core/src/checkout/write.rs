@@ -102,7 +102,8 @@ impl LayerTarget {
             let why = "this store keeps its changes itself: no files of HDF5 beside it";
             return Err(refused(libc::EOPNOTSUPP, why));
         }
-        let OpenCheckout { layer, mut below } = checkouts.open(name, Arc::new(Disk), creator)?;
+        let opened = checkouts.open_to_show(name, Arc::new(Disk), creator)?;
+        let OpenCheckout { layer, mut below } = opened;
         below.push(on_top(layer.dir(), layer.recorded(), &below)?);
         let view = View::over(base, context, formats, below);
         Ok(Self {

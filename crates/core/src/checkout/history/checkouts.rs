@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::SystemTime;
 
-use super::commits::{self, LayerCommit};
+use super::commits::{self, CommitRecords, LayerCommit};
 use super::left_behind::LeftBehind;
 use super::location::{self, CheckoutsPlace};
 use crate::checkout::layer::Layer;
@@ -239,14 +239,35 @@ impl Checkouts {
         storage: Arc<dyn Storage>,
         creator: impl Fn(&Dir) -> Creator,
     ) -> Result<OpenCheckout> {
+        self.open_on(Known::in_full, name, storage, creator)
+    }
+
+    /// Opens the checkout `name` as `open` does, for a view: entries of the layers below may be missing that no view shows.
+    pub(in crate::checkout) fn open_to_show(
+        &self,
+        name: &str,
+        storage: Arc<dyn Storage>,
+        creator: impl Fn(&Dir) -> Creator,
+    ) -> Result<OpenCheckout> {
+        self.open_on(Known::with_layers, name, storage, creator)
+    }
+
+    fn open_on(
+        &self,
+        read: fn(&Dir) -> Result<Known>,
+        name: &str,
+        storage: Arc<dyn Storage>,
+        creator: impl Fn(&Dir) -> Creator,
+    ) -> Result<OpenCheckout> {
         check_name(name)?;
         // No process of this host commits or discards while the directory is chosen and locked.
         let (dir, lock) = self.locked(&*storage)?;
         let about = |e: std::io::Error| Error::from(e).about(dir.path().display());
         let mut known = 0;
         let (layer, commits, mut below) = loop {
-            let Known { commits, layers } = Known::with_layers(&dir)?;
-            let layer = dir.make(&dir_of(name, &commits))?.0;
+            let all = read(&dir)?;
+            let layer = dir.make(&free_layer(name, all.names()))?.0;
+            let Known { commits, layers } = all;
             // If there is no index, the name of the directory may not be durable yet.
             if layer.metadata(index::NAME).is_err() {
                 storage.sync_dir(&dir).map_err(about)?;
@@ -267,7 +288,7 @@ impl Checkouts {
         drop(lock);
         layer.begin(LayerBase {
             commits: commits.len() as u64,
-            on: commits.last().map(|last| last.id.clone()),
+            on: commits.last_id().map(str::to_owned),
             time: nanoseconds(SystemTime::now()),
             base: self.base_files(),
         })?;
@@ -321,7 +342,7 @@ impl Checkouts {
             });
         };
         let layer = match is_name(name) {
-            true => dir.below(&dir_of(name, &Known::read(&dir)?.commits)),
+            true => dir.below(&free_layer(name, Known::read(&dir)?.names())),
             false => return Ok(MissingBefore::default()),
         };
         Ok(MissingBefore {
@@ -342,7 +363,7 @@ impl Checkouts {
         };
         if missing.layer && is_name(name) {
             let _lock = commits::lock(&dir)?;
-            let layer = dir_of(name, &Known::read(&dir)?.commits);
+            let layer = free_layer(name, Known::read(&dir)?.names());
             match dir.below(&layer) {
                 Err(e) if e.kind == ErrorKind::NotFound => {}
                 opened => remove_unused(&opened?)?,
@@ -474,12 +495,11 @@ impl Checkouts {
     /// Returns all commits and their layers, lowest first.
     pub(in crate::checkout) fn committed_until_now(
         &self,
-    ) -> Result<(Vec<LayerCommit>, Vec<LayerFiles>)> {
+    ) -> Result<(CommitRecords, Vec<LayerFiles>)> {
         let Some(dir) = self.opened_to_read()? else {
-            return Ok((Vec::new(), Vec::new()));
+            return Ok((CommitRecords::default(), Vec::new()));
         };
-        let commits = commits::read(&dir)?;
-        let layers = layers(&dir, &commits)?;
+        let Known { commits, layers } = Known::in_full(&dir)?;
         Ok((commits, layers))
     }
 
@@ -488,7 +508,7 @@ impl Checkouts {
     pub(in crate::checkout) fn read_on(
         &self,
         dir: &mut Option<Dir>,
-        commits: &mut Vec<LayerCommit>,
+        commits: &mut CommitRecords,
     ) -> Result<()> {
         if !dir.as_ref().is_some_and(Dir::is_in_place) {
             *dir = self.opened_to_read()?;
@@ -627,26 +647,18 @@ pub(in crate::checkout) fn layer_below(dir: &Dir, layer: &str) -> Result<Dir> {
 
 /// Returns the name of the layer of a checkout: the first of that name that is not committed.
 pub(in crate::checkout) fn dir_of(name: &str, commits: &[LayerCommit]) -> String {
-    dir_after(name, commits, None)
-}
-
-/// Returns the name of the layer in which a checkout goes on when its layer `own` is committed.
-pub(in crate::checkout) fn next_dir_of(name: &str, own: &str, commits: &[LayerCommit]) -> String {
-    dir_after(name, commits, Some(own))
-}
-
-fn dir_after(name: &str, commits: &[LayerCommit], own: Option<&str>) -> String {
-    let taken = commits
-        .iter()
-        .map(|commit| commit.layer.as_str())
-        .chain(own);
-    first_free(
-        name,
-        &taken.filter(|layer| layer.starts_with(name)).collect(),
-    )
+    free_layer(name, commits.iter().map(|commit| commit.layer.as_str()))
 }
 
 /// Returns the first name of a layer of the checkout `name` that is not taken.
+pub(in crate::checkout) fn free_layer<'a>(
+    name: &str,
+    taken: impl Iterator<Item = &'a str>,
+) -> String {
+    let taken = taken.filter(|layer| layer.starts_with(name));
+    first_free(name, &taken.collect())
+}
+
 fn first_free(name: &str, taken: &HashSet<&str>) -> String {
     let mut names =
         std::iter::once(name.to_owned()).chain((2_u64..).map(|n| format!("{name}~{n}")));

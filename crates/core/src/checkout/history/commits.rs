@@ -23,29 +23,27 @@ use directory::CommitDirectory;
 use numbered::NumberedCommits;
 
 use crate::checkout::mirror::Mirror;
+use crate::checkout::records::layer_files::CommitId;
 use npyfs_base::error::{Error, ErrorKind, Result};
 use npyfs_io::dir::Dir;
 use npyfs_io::storage::{Disk, Storage};
 
 pub use lock::{LOCK, lock};
 pub(in crate::checkout) use numbered::useless;
-pub use record::{LayerCommit, find, next_time};
+pub use record::{CommitRecords, LayerCommit, find, next_time};
 pub(in crate::checkout) use record::{is_layer, write_id};
 
 pub use crate::checkout::records::names::COMMITS as NAME;
 
 /// Returns the commits in `dir`.
 pub fn read(dir: &Dir) -> Result<Vec<LayerCommit>> {
-    Ok(open(dir, Arc::new(Disk))?.1)
+    Ok(open(dir, Arc::new(Disk))?.1.into_read())
 }
 
 /// Returns the numbered commits, if they have a place, and all commits.
-fn open(
-    dir: &Dir,
-    storage: Arc<dyn Storage>,
-) -> Result<(Option<NumberedCommits>, Vec<LayerCommit>)> {
+fn open(dir: &Dir, storage: Arc<dyn Storage>) -> Result<(Option<NumberedCommits>, CommitRecords)> {
     match place(dir, &storage)? {
-        None => Ok((None, Vec::new())),
+        None => Ok((None, CommitRecords::default())),
         Some(place) => {
             let (numbered, all) = NumberedCommits::read(place)?;
             Ok((Some(numbered), all))
@@ -55,7 +53,7 @@ fn open(
 
 /// Adds to `all` the commits made since; opens one name if there are none. If a commit cannot be read, those before it
 /// are still added.
-pub(in crate::checkout) fn read_on(dir: &Dir, all: &mut Vec<LayerCommit>) -> Result<()> {
+pub(in crate::checkout) fn read_on(dir: &Dir, all: &mut CommitRecords) -> Result<()> {
     let storage: Arc<dyn Storage> = Arc::new(Disk);
     match place(dir, &storage)? {
         Some(place) => NumberedCommits::of(place).extend(all, 0),
@@ -64,27 +62,27 @@ pub(in crate::checkout) fn read_on(dir: &Dir, all: &mut Vec<LayerCommit>) -> Res
     }
 }
 
-/// Adds the commits made since to known ones, of which only the last record is needed; `None` if the last one is not there.
-pub(in crate::checkout) fn read_after(
+/// Reads the commits from commit `number` on; `None` if there is none with this number and id.
+pub(in crate::checkout) fn read_from(
     dir: &Dir,
-    known: Vec<LayerCommit>,
-) -> Result<Option<Vec<LayerCommit>>> {
-    let read = open_after(dir, Arc::new(Disk), known)?;
+    (number, id): (usize, CommitId),
+) -> Result<Option<CommitRecords>> {
+    let read = open_from(dir, Arc::new(Disk), (number, id))?;
     Ok(read.map(|(_, all)| all))
 }
 
-fn open_after(
+fn open_from(
     dir: &Dir,
     storage: Arc<dyn Storage>,
-    mut all: Vec<LayerCommit>,
-) -> Result<Option<(NumberedCommits, Vec<LayerCommit>)>> {
+    (number, id): (usize, CommitId),
+) -> Result<Option<(NumberedCommits, CommitRecords)>> {
     let Some(place) = place(dir, &storage)? else {
         return Ok(None);
     };
     let mut numbered = NumberedCommits::of(place);
-    if !numbered.has_last(&mut all)? {
+    let Some(mut all) = numbered.last(number, id)? else {
         return Ok(None);
-    }
+    };
     numbered.read_on(&mut all)?;
     Ok(Some((numbered, all)))
 }
@@ -149,27 +147,29 @@ pub struct Commits {
 impl Commits {
     /// Waits for the lock: no other process of this host commits meanwhile.
     pub fn lock(dir: &Dir, storage: Arc<dyn Storage>) -> Result<Self> {
-        Self::lock_after(dir, storage, Vec::new())
+        Self::lock_from(dir, storage, None)
     }
 
-    /// Waits for the lock, and reads the commits after known ones. The records of those are short.
-    pub(in crate::checkout) fn lock_after(
+    /// Waits for the lock, and reads the commits from one on: its number and id.
+    pub(in crate::checkout) fn lock_from(
         dir: &Dir,
         storage: Arc<dyn Storage>,
-        known: Vec<LayerCommit>,
+        first: Option<(usize, CommitId)>,
     ) -> Result<Self> {
+        let lock = lock(dir)?;
         let mut own = Self {
             dir: dir.clone(),
             storage: storage.clone(),
             committer: None,
-            _lock: lock(dir)?,
+            _lock: lock,
         };
-        match known.is_empty() {
-            false => match open_after(dir, storage, known)? {
-                Some((numbered, all)) => own.committer = Some(Committer::new(numbered, all)?),
-                None => own.read_in_full()?,
-            },
-            true => own.read_in_full()?,
+        let read = match first {
+            Some(first) => open_from(dir, storage, first)?,
+            None => None,
+        };
+        match read {
+            Some((numbered, all)) => own.committer = Some(Committer::new(numbered, all)?),
+            None => own.read_in_full()?,
         }
         Ok(own)
     }
@@ -184,9 +184,10 @@ impl Commits {
         Ok(())
     }
 
-    /// Returns all commits, oldest first.
-    pub fn all(&self) -> &[LayerCommit] {
-        self.committer.as_ref().map_or(&[], Committer::all)
+    /// Returns all commits.
+    pub fn all(&self) -> &CommitRecords {
+        static NONE: CommitRecords = CommitRecords::NONE;
+        self.committer.as_ref().map_or(&NONE, Committer::all)
     }
 
     /// Adds a commit on top of the others, durably. Fills in its author and id, and its time if it has none

@@ -8,7 +8,7 @@ use crate::checkout::mirror::Mirror;
 use crate::checkout::records::entry::{LayerEntry, StoredAgain, forget_old_attributes};
 use crate::checkout::records::fit::StoreIdentity;
 use crate::checkout::records::index::{self, IndexChanges, RestoredObject, StoredObject};
-use crate::checkout::records::layer_files::LayerFiles;
+use crate::checkout::records::layer_files::{CommitId, LayerFiles};
 use crate::checkout::records::unread::Unread;
 use npyfs_base::error::{Error, ErrorKind, Result};
 use npyfs_io::dir::Dir;
@@ -25,24 +25,19 @@ pub(in crate::checkout) fn layers(dir: &Dir, commits: &[LayerCommit]) -> Result<
     Ok(all)
 }
 
-/// Adds the layers of the commits that are not in `all` yet.
+/// Adds the layers of `commits`, which come after those of `all`.
 pub(in crate::checkout) fn add_layers(
     dir: &Dir,
     commits: &[LayerCommit],
     all: &mut Vec<LayerFiles>,
 ) -> Result<()> {
-    let known = commits.iter().take(all.len()).zip(0..);
-    let mut places: HashMap<&str, usize> = known
-        .map(|(commit, place)| (commit.layer.as_str(), place))
-        .collect();
-    let held = commits.len() <= MOST_HELD;
+    let held = all.len() + commits.len() <= MOST_HELD;
     let mut known = KnownStores::default();
-    for commit in commits.iter().skip(all.len()) {
-        let place = |name: &str| places.get(name).copied();
+    for commit in commits {
         let mut files = match said(dir, commit)? {
             None => {
                 let (layer, changes) = committed(dir, commit, held)?;
-                laid(&layer, changes, all, place)?
+                on_top(&layer, changes, all)?
             }
             Some(changes) => {
                 let layer = match held {
@@ -51,7 +46,7 @@ pub(in crate::checkout) fn add_layers(
                 };
                 LayerFiles {
                     stores: known.of(commit)?,
-                    ..laid(&layer, changes, all, place)?
+                    ..on_top(&layer, changes, all)?
                 }
             }
         };
@@ -59,30 +54,24 @@ pub(in crate::checkout) fn add_layers(
             .entries
             .retain(|path, _| !commit.without.contains(path));
         forget_old_attributes(&mut files.entries, "");
-        files.commit = Some(commit.id.clone());
-        places.insert(&commit.layer, all.len());
+        files.commit = CommitId::parse(&commit.id);
         all.push(files);
     }
     Ok(())
 }
 
-/// Returns a layer that is not committed, as it is on top of these layers.
-pub fn on_top(dir: &Dir, changes: IndexChanges, below: &[LayerFiles]) -> Result<LayerFiles> {
-    let place = |name: &str| below.iter().position(|layer| layer.dir.name() == name);
-    laid(dir, changes, below, place)
-}
-
-/// Returns a layer with the objects that it restores. `place` finds a layer by the name of its directory.
-fn laid(
-    dir: &Dir,
-    mut changes: IndexChanges,
-    below: &[LayerFiles],
-    place: impl Fn(&str) -> Option<usize>,
-) -> Result<LayerFiles> {
+/// Returns a layer as it is on top of others, with the objects that it restores.
+pub fn on_top(dir: &Dir, mut changes: IndexChanges, below: &[LayerFiles]) -> Result<LayerFiles> {
     let restored = std::mem::take(&mut changes.restored);
     let mut files = LayerFiles::of(dir, changes);
+    // Most are of a few layers.
+    let mut places: HashMap<String, Option<usize>> = HashMap::new();
     for (key, restored) in restored {
-        let entry = entry_of(&restored, &key, below, &place).ok_or_else(|| {
+        let place = restored.layer.as_ref().map(|name| {
+            let find = || below.iter().rposition(|layer| *layer.name == **name);
+            *places.entry(name.clone()).or_insert_with(find)
+        });
+        let entry = entry_of(&restored, &key, below, place).ok_or_else(|| {
             let why = format!("{key}: what it was before is not there");
             Error::damaged(why).about(dir.path().join(index::NAME).display())
         })?;
@@ -164,17 +153,18 @@ impl<'a> KnownStores<'a> {
     }
 }
 
-/// Returns the entry from the layers below that restores a key; `None` if they have no such object.
+/// Returns the entry that restores a key; `None` if the layers below have no such object. `place` is the index of its
+/// layer; `None` for the store's own object.
 fn entry_of(
     restored: &RestoredObject,
     key: &str,
     below: &[LayerFiles],
-    place: impl Fn(&str) -> Option<usize>,
+    place: Option<Option<usize>>,
 ) -> Option<LayerEntry> {
-    let Some(name) = &restored.layer else {
+    let Some(place) = place else {
         return Some(LayerEntry::Uncovered(restored.time));
     };
-    let place = place(name)?;
+    let place = place?;
     let layer = below.get(place)?;
     match layer.entries.get(key)? {
         LayerEntry::Stored(stored) => Some(LayerEntry::Again(StoredAgain {

@@ -14,14 +14,14 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
-use super::commits::{self, Commits, LayerCommit};
+use super::commits::{self, CommitRecords, Commits};
 use super::committed_layers::{add_layers, layers};
 use crate::checkout::mirror::Mirror;
 use crate::checkout::records::entry::{LayerEntry, StoredAgain};
 use crate::checkout::records::fit::StoreIdentity;
 use crate::checkout::records::form::Form;
 use crate::checkout::records::index::{ObjectChange, StoredObject};
-use crate::checkout::records::layer_files::LayerFiles;
+use crate::checkout::records::layer_files::{CommitId, LayerFiles};
 use crate::checkout::records::names::checkout_of;
 use crate::checkout::records::record_log::{self, LogRecord};
 use npyfs_base::error::{Error, Result};
@@ -44,9 +44,10 @@ type Stores = Arc<BTreeMap<String, StoreIdentity>>;
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Folded {
-    ids: Vec<String>,
+    /// Their ids, one after the other.
+    ids: String,
     /// The names of their layers.
-    layers: Vec<String>,
+    layers: Vec<Arc<str>>,
     /// The number of records that follow.
     records: usize,
 }
@@ -103,11 +104,11 @@ impl LogRecord for Record {
     }
 }
 
-/// The commits of a store, oldest first. The records of those that a snapshot has are short.
+/// The commits of a store and their layers, as far as they are read.
 pub(in crate::checkout) struct Known {
-    /// All commits.
-    pub commits: Vec<LayerCommit>,
-    /// The layers of the first commits, as the snapshot has them.
+    /// All commits, of which the first ones may be in `layers` alone.
+    pub commits: CommitRecords,
+    /// The layers of the first commits.
     pub layers: Vec<LayerFiles>,
 }
 
@@ -115,59 +116,74 @@ impl Known {
     /// Reads the commits below `top`, the directory of a store's checkouts; the first ones from its snapshot.
     pub(in crate::checkout) fn read(top: &Dir) -> Result<Self> {
         if let Some(layers) = read(top)
-            && let Some(commits) = commits::read_after(top, short_commits(&layers))?
+            && let Some(last) = last_of(&layers)
+            && let Some(commits) = commits::read_from(top, last)?
         {
             return Ok(Self { commits, layers });
         }
         Ok(Self {
-            commits: commits::read(top)?,
+            commits: commits::read(top)?.into(),
             layers: Vec::new(),
         })
     }
 
-    /// Reads the commits, and adds the layers that the snapshot does not have.
+    /// Reads the commits, and all layers.
     pub(in crate::checkout) fn with_layers(top: &Dir) -> Result<Self> {
         let mut known = Self::read(top)?;
-        let is_short = !known.layers.is_empty();
-        match add_layers(top, &known.commits, &mut known.layers) {
+        let is_folded = is_folded(&known.layers);
+        let more = known.commits.after(known.layers.len()).unwrap_or_default();
+        match add_layers(top, more, &mut known.layers) {
             // A later layer restores an object that another replaced.
-            Err(_) if is_short => Self::in_full(top),
+            Err(_) if is_folded => Self::in_full(top),
             added => added.map(|()| known),
         }
     }
 
-    /// Reads all commits and layers.
+    /// Reads all commits, and all layers with all their entries.
     pub(in crate::checkout) fn in_full(top: &Dir) -> Result<Self> {
         let commits = commits::read(top)?;
         let layers = layers(top, &commits)?;
+        let commits = commits.into();
         Ok(Self { commits, layers })
+    }
+
+    /// Returns the names of all layers.
+    pub(in crate::checkout) fn names(&self) -> impl Iterator<Item = &str> {
+        names(&self.layers, &self.commits)
     }
 }
 
-/// Returns the commits of committed layers with what is needed to read later ones.
-pub(in crate::checkout) fn short_commits(layers: &[LayerFiles]) -> Vec<LayerCommit> {
-    let of = |layer: &LayerFiles| Some(LayerCommit::short(layer.commit.clone()?, layer.dir.name()));
-    layers.iter().map_while(of).collect()
+/// Returns the names of the layers of all commits, of which the first ones are in `layers`.
+pub(in crate::checkout) fn names<'a>(
+    layers: &'a [LayerFiles],
+    commits: &'a CommitRecords,
+) -> impl Iterator<Item = &'a str> {
+    let more = commits.after(layers.len()).unwrap_or(commits.read());
+    let names = layers.iter().map(|layer| &*layer.name);
+    names.chain(more.iter().map(|commit| commit.layer.as_str()))
 }
 
-/// Adds the layers of the commits that are not in `below` yet. Layers that are not those of the commits are removed.
+/// Returns the number and the id of the commit of the last of these layers.
+pub(in crate::checkout) fn last_of(layers: &[LayerFiles]) -> Option<(usize, CommitId)> {
+    Some((layers.len(), layers.last()?.commit?))
+}
+
+/// Adds the layers of the commits that are not in `below` yet. If they cannot be added, all layers are read anew.
 pub(in crate::checkout) fn lay_on(
     top: &Dir,
     commits: &mut Commits,
     below: &mut Vec<LayerFiles>,
 ) -> Result<()> {
-    let known = below.iter().zip(commits.all());
-    let known = known.take_while(|(layer, commit)| layer.commit.as_ref() == Some(&commit.id));
-    below.truncate(known.count());
-    let next = commits.all().get(below.len());
-    if next.is_some_and(LayerCommit::is_short) {
-        return lay_in_full(top, commits, below);
+    let all = commits.all();
+    let are_those = below.is_empty() || last_of(below).is_some_and(|last| all.has(last));
+    if let Some(more) = all.after(below.len()).filter(|_| are_those) {
+        match add_layers(top, more, below) {
+            // A later layer restores an object that another replaced.
+            Err(_) if is_folded(below) => {}
+            added => return added,
+        }
     }
-    match add_layers(top, commits.all(), below) {
-        // A later layer restores an object that another replaced.
-        Err(_) if is_folded(below) => lay_in_full(top, commits, below),
-        added => added,
-    }
+    lay_in_full(top, commits, below)
 }
 
 /// Reads all commits, and all entries of their layers.
@@ -178,7 +194,7 @@ pub(in crate::checkout) fn lay_in_full(
 ) -> Result<()> {
     commits.read_in_full()?;
     below.clear();
-    add_layers(top, commits.all(), below)
+    add_layers(top, commits.all().read(), below)
 }
 
 /// Returns whether entries of some layers are missing.
@@ -188,13 +204,18 @@ pub(in crate::checkout) fn is_folded(layers: &[LayerFiles]) -> bool {
 
 /// Returns the layers that a snapshot has, with all their entries.
 pub(in crate::checkout) fn unfolded(folded: &[LayerFiles]) -> Result<Vec<LayerFiles>> {
-    let Some(top) = folded.first().and_then(|layer| layer.dir.above()) else {
-        return Ok(Vec::new());
+    let own = folded.iter().find(|layer| !layer.entries.is_empty());
+    let Some(top) = own.and_then(|layer| layer.dir.above()) else {
+        return Err(Error::damaged("a snapshot without an entry"));
     };
     let mut commits = commits::read(top)?;
     commits.truncate(folded.len());
-    let ids = folded.iter().map(|layer| layer.commit.as_ref());
-    match commits.iter().map(|commit| Some(&commit.id)).eq(ids) {
+    let ids = folded.iter().map(|layer| layer.commit);
+    match commits
+        .iter()
+        .map(|commit| CommitId::parse(&commit.id))
+        .eq(ids)
+    {
         true => layers(top, &commits),
         false => {
             let why = "the commits are not those that they were";
@@ -219,20 +240,24 @@ fn laid(top: &Dir, records: Vec<Record>) -> Option<Vec<LayerFiles>> {
     let Some(Record::Folded(folded)) = records.next() else {
         return None;
     };
-    if folded.records != count || folded.ids.len() != folded.layers.len() {
+    if folded.records != count || folded.ids.len() != folded.layers.len() * CommitId::DIGITS {
         return None;
     }
-    let named = folded.ids.into_iter().zip(&folded.layers);
-    let bare = named.map(|(id, name)| {
-        let is_layer = commits::is_layer(name);
-        is_layer.then(|| LayerFiles {
-            checkout: checkout_of(name).into(),
-            commit: Some(id),
+    let ids = folded.ids.as_bytes().chunks_exact(CommitId::DIGITS);
+    // Most layers have no entry here: they share what they have.
+    let bare = LayerFiles::bare(top, BTreeMap::new());
+    let mut all = Vec::with_capacity(folded.layers.len());
+    for (id, name) in ids.zip(folded.layers) {
+        if !commits::is_layer(&name) {
+            return None;
+        }
+        all.push(LayerFiles {
+            name,
+            commit: Some(CommitId::parse(std::str::from_utf8(id).ok()?)?),
             is_folded: true,
-            ..LayerFiles::bare(&top.below_later(name), BTreeMap::new())
-        })
-    });
-    let mut all: Vec<LayerFiles> = bare.collect::<Option<_>>()?;
+            ..bare.clone()
+        });
+    }
     let mut stores = Vec::new();
     for record in records {
         match record {
@@ -242,14 +267,19 @@ fn laid(top: &Dir, records: Vec<Record>) -> Option<Vec<LayerFiles>> {
                 let said = match (entry.stored, entry.of, entry.since) {
                     (Some(stored), None, None) => LayerEntry::Stored(stored),
                     (Some(stored), Some(layer), None) if layer < entry.at => {
-                        let dir = all.get(layer)?.dir.clone();
+                        let dir = top.below_later(&all.get(layer)?.name);
                         LayerEntry::Again(StoredAgain { layer, dir, stored })
                     }
                     (None, None, Some(since)) => LayerEntry::Uncovered(since),
                     (None, None, None) => LayerEntry::Deleted,
                     _ => return None,
                 };
-                all.get_mut(entry.at)?.entries.insert(entry.path, said);
+                let layer = all.get_mut(entry.at)?;
+                if layer.entries.is_empty() {
+                    layer.dir = top.below_later(&layer.name);
+                    layer.checkout = checkout_of(&layer.name).into();
+                }
+                layer.entries.insert(entry.path, said);
             }
         }
     }
@@ -279,10 +309,10 @@ fn write(top: &Dir, layers: &[LayerFiles]) -> Result<()> {
 
 fn records(layers: &[LayerFiles]) -> Result<Vec<Record>> {
     let strange = || Error::damaged("a layer that is not committed");
-    let ids: Option<Vec<String>> = layers.iter().map(|layer| layer.commit.clone()).collect();
+    let ids = layers.iter().map(|layer| Some(layer.commit?.to_string()));
     let mut records = vec![Record::Folded(Folded {
-        ids: ids.ok_or_else(strange)?,
-        layers: layers.iter().map(|layer| layer.dir.name()).collect(),
+        ids: ids.collect::<Option<_>>().ok_or_else(strange)?,
+        layers: layers.iter().map(|layer| layer.name.clone()).collect(),
         records: 0,
     })];
     let mut known = &Stores::default();

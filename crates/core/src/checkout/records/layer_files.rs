@@ -1,6 +1,7 @@
 //! The files of a layer for readers.
 
 use std::collections::{BTreeMap, btree_map};
+use std::fmt;
 use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
 
@@ -44,11 +45,38 @@ impl<'a> IntoIterator for &'a LayerEntries {
     }
 }
 
+/// The id of a commit: a BLAKE2b-128, written as 32 hexadecimal digits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CommitId([u8; 16]);
+
+impl CommitId {
+    /// Digits of an id.
+    pub const DIGITS: usize = 32;
+
+    /// Parses an id; `None` for anything else.
+    pub fn parse(digits: &str) -> Option<Self> {
+        let is_one = digits.len() == Self::DIGITS
+            && digits
+                .bytes()
+                .all(|b| matches!(b, b'0'..=b'9' | b'a'..=b'f'));
+        let id = is_one.then(|| u128::from_str_radix(digits, 16).ok())??;
+        Some(Self(id.to_be_bytes()))
+    }
+}
+
+impl fmt::Display for CommitId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:032x}", u128::from_be_bytes(self.0))
+    }
+}
+
 /// The files of a layer and the objects in them.
 #[derive(Clone, Debug)]
 pub struct LayerFiles {
     /// The layer's directory.
     pub dir: Dir,
+    /// The name of that.
+    pub name: Arc<str>,
     /// The name of its checkout.
     pub checkout: Arc<str>,
     /// Every changed object, by its key.
@@ -56,7 +84,7 @@ pub struct LayerFiles {
     /// The identities of the stores that objects were written over, by key.
     pub stores: Arc<BTreeMap<String, StoreIdentity>>,
     /// The id of its commit.
-    pub commit: Option<String>,
+    pub commit: Option<CommitId>,
     /// Whether entries are missing whose keys a later layer has, too: it comes from a snapshot.
     pub is_folded: bool,
 }
@@ -76,9 +104,11 @@ impl LayerFiles {
         let entries = entries.map(|(key, stored)| (key, stored.into()));
         let mut entries: LayerEntries = entries.collect();
         forget_old_attributes(&mut entries, "");
+        let name: Arc<str> = dir.name().into();
         Self {
             dir: dir.clone(),
-            checkout: checkout_of(&dir.name()).into(),
+            checkout: checkout_of(&name).into(),
+            name,
             entries,
             stores: Arc::default(),
             commit: None,

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 
 use super::conflict::{Conflict, conflicts};
-use crate::checkout::history::checkouts::{Checkouts, dir_of, next_dir_of, remove_with};
+use crate::checkout::history::checkouts::{Checkouts, dir_of, free_layer, remove_with};
 use crate::checkout::history::commits::{self, Commits, LayerCommit};
 use crate::checkout::history::committed_layers::on_top;
 use crate::checkout::history::snapshot;
@@ -20,7 +20,7 @@ use crate::checkout::records::attribute;
 use crate::checkout::records::entry::forget_old_attributes;
 use crate::checkout::records::fit::Misfit;
 use crate::checkout::records::index::{IndexChanges, KeptObject};
-use crate::checkout::records::layer_files::LayerFiles;
+use crate::checkout::records::layer_files::{CommitId, LayerFiles};
 use crate::checkout::records::names::check_name;
 use crate::checkout::records::unread::Unread;
 use crate::checkout::view::{View, rules};
@@ -67,13 +67,6 @@ pub struct Committed {
     pub incomplete: Vec<KeptObject>,
     /// Objects that no longer fit the store and are not in the commit.
     pub misfits: Vec<Misfit>,
-}
-
-/// Returns the id of the last commit.
-pub(super) fn newest_id(commits: &[LayerCommit]) -> String {
-    commits
-        .last()
-        .map_or_else(String::new, |last| last.id.clone())
 }
 
 /// A reason why nothing was committed.
@@ -227,9 +220,9 @@ impl<'a> Candidate<'a> {
         };
         let top = top.map_err(explained)?;
         let below = snapshot::read(&top).unwrap_or_default();
-        let commits = Commits::lock_after(&top, storage.clone(), snapshot::short_commits(&below));
+        let commits = Commits::lock_from(&top, storage.clone(), snapshot::last_of(&below));
         let commits = commits.map_err(explained)?;
-        let layer = dir_of(name, commits.all());
+        let layer = free_layer(name, snapshot::names(&below, commits.all()));
         let dir = match checkouts.is_local() {
             true => top.below(&layer).map_err(explained)?,
             false => top.make(&layer)?.0,
@@ -289,6 +282,11 @@ impl<'a> Candidate<'a> {
             is_group,
             lay,
         };
+        if checkouts.is_local() {
+            let own = dir.name();
+            let taken = snapshot::names(&below, commits.all()).chain([own.as_str()]);
+            remove_next(&top, &free_layer(name, taken))?;
+        }
         let layer = CommittedLayer {
             name,
             dir: &dir,
@@ -297,10 +295,7 @@ impl<'a> Candidate<'a> {
             upload: upload.as_mut(),
             is_tried: &mut false,
         };
-        if checkouts.is_local() {
-            remove_next(&top, &next_dir_of(name, &dir.name(), commits.all()))?;
-        }
-        let Some(added) = layer.add(&top, &mut commits, &judge, &mut |_| Ok(()))? else {
+        let Some(added) = layer.add(&top, &mut commits, &judge, &mut |_, _| Ok(()))? else {
             return Ok(Committed::default());
         };
         for member in incomplete.iter().flat_map(|object| &object.members) {
@@ -339,7 +334,7 @@ impl AddedCommit {
     pub fn committed(self, commits: &Commits, incomplete: Vec<KeptObject>) -> Committed {
         Committed {
             number: Some(commits.all().len()),
-            id: newest_id(commits.all()),
+            id: commits.all().last_id().unwrap_or_default().to_owned(),
             objects: self.judged.objects,
             dropped: self.judged.dropped,
             incomplete,
@@ -356,7 +351,7 @@ impl CommittedLayer<'_> {
         top: &Dir,
         commits: &mut Commits,
         judge: &CommitJudge<'_>,
-        prepare: &mut dyn FnMut(&Commits) -> Result<()>,
+        prepare: &mut dyn FnMut(&Commits, &[LayerFiles]) -> Result<()>,
     ) -> std::result::Result<Option<AddedCommit>, CommitRefusal> {
         if self.changes.count_changed() == 0 {
             return Ok(None);
@@ -377,7 +372,7 @@ impl CommittedLayer<'_> {
         let judged = loop {
             // Another host had taken the checkout, or takes it now.
             let own = self.dir.name();
-            if commits.all().iter().any(|other| other.layer == own) {
+            if commits.all().read().iter().any(|other| other.layer == own) {
                 let name = self.name;
                 let why = format!("checkout {name} was committed by another process meanwhile");
                 let stale = Error::new(ErrorKind::Stale, why).about(top.path().display());
@@ -389,7 +384,7 @@ impl CommittedLayer<'_> {
             }
             let mut judged = judge.judged(ours.clone(), self.changes, &below)?;
             if !std::mem::replace(&mut is_prepared, true) {
-                prepare(commits)?;
+                prepare(commits, &below)?;
             }
             if let Some(upload) = &mut self.upload {
                 match content {
@@ -415,7 +410,7 @@ impl CommittedLayer<'_> {
         ours.entries
             .retain(|key, _| !judged.commit.without.contains(key));
         forget_old_attributes(&mut ours.entries, "");
-        ours.commit = Some(newest_id(commits.all()));
+        ours.commit = commits.all().last_id().and_then(CommitId::parse);
         below.push(ours);
         snapshot::keep(top, &below);
         Ok(Some(AddedCommit {

@@ -7,7 +7,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use super::commit::{CommitRefusal, Laying, axes, base, check_files, newest_id};
+use super::commit::{CommitRefusal, Laying, axes, base, check_files};
 use super::conflict::{Conflict, conflicts};
 use super::object_states::{ObjectState, ObjectStates};
 use crate::checkout::history::checkouts::Checkouts;
@@ -76,9 +76,9 @@ pub fn revert(
 ) -> std::result::Result<Reverted, CommitRefusal> {
     let top = committed_dir(checkouts)?;
     let mut commits = Commits::lock(&top, storage.clone())?;
-    sweep(&top, commits.all())?;
+    sweep(&top, commits.all().read())?;
     loop {
-        let plan = revert_of(checkouts, &top, commits.all(), id)?;
+        let plan = revert_of(checkouts, &top, commits.all().read(), id)?;
         plan.check(lay)?;
         let Some(new) = plan.layers.last().filter(|new| !new.entries.is_empty()) else {
             return Ok(Reverted {
@@ -115,7 +115,7 @@ pub fn revert(
             }
             return Ok(Reverted {
                 number: Some(commits.all().len()),
-                id: newest_id(commits.all()),
+                id: commits.all().last_id().unwrap_or_default().to_owned(),
                 objects: new.entries.len(),
                 base: plan.base,
             });

@@ -4,7 +4,7 @@ use super::fits::{StoreAnswers, split};
 use super::key_state::KeyState;
 use super::{LayerObject, Objects, View};
 use crate::checkout::records::fit::{other_entries, read_entries};
-use crate::checkout::records::layer_files::LayerFiles;
+use crate::checkout::records::layer_files::{CommitId, LayerFiles};
 use crate::store::against::AxisEntries;
 use crate::tree::Node;
 use crate::tree::name::visible_with;
@@ -164,9 +164,10 @@ impl View {
 
 /// Returns how many lower layers the writer of a layer saw, if the commit `on` was the uppermost.
 fn seen(layers: &[LayerFiles], at: usize, on: Option<&str>) -> usize {
+    let Some(on) = on.and_then(CommitId::parse) else {
+        return 0;
+    };
     let below = layers.get(..at).unwrap_or_default();
-    let of = below
-        .iter()
-        .position(|layer| on.is_some() && layer.commit.as_deref() == on);
+    let of = below.iter().position(|layer| layer.commit == Some(on));
     of.map_or(0, |of| of + 1)
 }

@@ -287,7 +287,10 @@ impl View {
         let mut last: HashMap<&String, (&StoreIdentity, bool)> = HashMap::new();
         for (at, layer) in pile.layers.iter().enumerate() {
             let mut stores = Stores::default();
-            for (store, identity) in layer.stores.iter() {
+            // What a snapshot has nothing of is nowhere shown.
+            let checked = layer.stores.iter();
+            let checked = checked.filter(|_| !(layer.is_folded && layer.entries.is_empty()));
+            for (store, identity) in checked {
                 let known = last.get(store).filter(|(other, _)| *other == identity);
                 let is_still = match known {
                     Some((_, is_still)) => *is_still,

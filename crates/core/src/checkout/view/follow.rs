@@ -12,7 +12,7 @@ use serde_json::{Value as Json, json};
 
 use super::View;
 use crate::checkout::history::checkouts::Checkouts;
-use crate::checkout::history::commits::LayerCommit;
+use crate::checkout::history::commits::CommitRecords;
 use crate::checkout::history::committed_layers::add_layers;
 use crate::checkout::records::layer_files::LayerFiles;
 use crate::dataset::context::Context;
@@ -61,7 +61,7 @@ impl Follower {
         let root = view.root();
         let shared = Arc::new(Shared::default());
         shared.progress.lock().shown = last(&commits);
-        commits.iter_mut().for_each(shorten);
+        commits.forget();
         let mut look = CommittedView {
             view,
             checkouts: checkouts.clone(),
@@ -110,7 +110,7 @@ struct CommittedView {
 }
 
 impl CommittedView {
-    fn follow(&mut self, mut commits: Vec<LayerCommit>, shared: &Shared, every: Duration) {
+    fn follow(&mut self, mut commits: CommitRecords, shared: &Shared, every: Duration) {
         loop {
             let mut progress = shared.progress.lock();
             let goes_on = |progress: &mut Progress| !progress.is_over;
@@ -128,7 +128,7 @@ impl CommittedView {
     }
 
     /// Shows new commits, as far as they and their layers can be read.
-    fn look(&mut self, commits: &mut Vec<LayerCommit>) -> Result<()> {
+    fn look(&mut self, commits: &mut CommitRecords) -> Result<()> {
         let known = commits.len();
         let read = self.checkouts.read_on(&mut self.dir, commits);
         if commits.len() == known {
@@ -136,7 +136,7 @@ impl CommittedView {
         }
         let mut layers: Vec<LayerFiles> = self.view.layers();
         let laid = match &self.dir {
-            Some(dir) => add_layers(dir, commits, &mut layers),
+            Some(dir) => add_layers(dir, commits.after(known).unwrap_or_default(), &mut layers),
             None => Ok(()),
         };
         commits.truncate(layers.len());
@@ -144,14 +144,14 @@ impl CommittedView {
         if !new.is_empty() {
             self.view.add_layers(new);
         }
-        commits.iter_mut().skip(known).for_each(shorten);
+        commits.forget();
         laid.and(read)
     }
 }
 
 impl Progress {
     /// Records the result of an attempt, and returns a line for the log if there is news.
-    fn note(&mut self, commits: &[LayerCommit], looked: Result<()>) -> Option<String> {
+    fn note(&mut self, commits: &CommitRecords, looked: Result<()>) -> Option<String> {
         self.shown = last(commits);
         let number = commits.len();
         let failed = looked.err().map(|e: Error| e.message);
@@ -173,24 +173,19 @@ impl Progress {
 }
 
 /// Returns the number of commits and the id of the last.
-fn last(commits: &[LayerCommit]) -> (usize, Option<String>) {
-    (commits.len(), commits.last().map(|last| last.id.clone()))
-}
-
-/// Removes the fields of a commit that are not needed to read later ones.
-fn shorten(commit: &mut LayerCommit) {
-    let LayerCommit { id, layer, .. } = std::mem::take(commit);
-    *commit = LayerCommit::short(id, layer);
+fn last(commits: &CommitRecords) -> (usize, Option<String>) {
+    (commits.len(), commits.last_id().map(str::to_owned))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::checkout::history::commits::LayerCommit;
 
     #[test]
     fn a_failure_is_told_once_and_not_at_first_sight() {
         let mut progress = Progress::default();
-        let commits = [LayerCommit::default()];
+        let commits = CommitRecords::from(vec![LayerCommit::default()]);
         let bad = |why: &str| Err(Error::damaged(why));
         assert_eq!(progress.note(&commits, bad("a")), None);
         assert_eq!(progress.note(&commits, Ok(())), None);

@@ -10,7 +10,7 @@ use std::time::SystemTime;
 use serde_json::Value as Json;
 
 use super::{Current, LayerTarget, creator};
-use crate::checkout::history::checkouts::{next_dir_of, remove_with};
+use crate::checkout::history::checkouts::{free_layer, remove_with};
 use crate::checkout::history::commits::{self, Commits};
 use crate::checkout::history::snapshot;
 use crate::checkout::layer::{Layer, lock};
@@ -50,8 +50,7 @@ impl LayerTarget {
         let mut below = self.view.layers();
         // The last layer is that of the checkout.
         below.pop();
-        let mut commits =
-            Commits::lock_after(&top, storage.clone(), snapshot::short_commits(&below))?;
+        let mut commits = Commits::lock_from(&top, storage.clone(), snapshot::last_of(&below))?;
         let is_group = |layer: &LayerFiles, key: &str| {
             is_empty_group(layer, key, &|layer| self.view.with(vec![layer.clone()]))
         };
@@ -71,9 +70,11 @@ impl LayerTarget {
             upload: upload.as_deref_mut(),
             is_tried: &mut is_tried,
         };
-        let done = committed.add(&top, &mut commits, &judge, &mut |commits| {
+        let done = committed.add(&top, &mut commits, &judge, &mut |commits, below| {
             layer.check_lock()?;
-            let name = next_dir_of(&self.name, &layer.dir().name(), commits.all());
+            let own = layer.dir().name();
+            let taken = snapshot::names(below, commits.all()).chain([own.as_str()]);
+            let name = free_layer(&self.name, taken);
             let begun = LayerBase {
                 commits: commits.all().len() as u64 + 1,
                 time: nanoseconds(SystemTime::now()),
@@ -97,7 +98,12 @@ impl LayerTarget {
                     take_back(next);
                 }
                 let own = layer.dir().name();
-                if commits.all().iter().any(|commit| commit.layer == own) {
+                if commits
+                    .all()
+                    .read()
+                    .iter()
+                    .any(|commit| commit.layer == own)
+                {
                     // Nothing may be written in a committed layer.
                     let why = "another host has committed this checkout (mount again to write)";
                     layer.close(&Error::new(ErrorKind::Stale, why));
@@ -108,7 +114,7 @@ impl LayerTarget {
         // It was begun on this number of commits, unless another host was faster.
         let begun = next.layer.begin(LayerBase {
             commits: commits.all().len() as u64,
-            on: commits.all().last().map(|last| last.id.clone()),
+            on: commits.all().last_id().map(str::to_owned),
             time: nanoseconds(SystemTime::now()),
             base: base.clone(),
         });

@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use super::numbered::NumberedCommits;
 use super::probe;
-use super::record::{self, LayerCommit, next_time};
+use super::record::{self, CommitRecords, LayerCommit, next_time};
 use crate::store::against::digest;
 use npyfs_base::error::{Error, ErrorKind, Result};
 use npyfs_io::pause::Pause;
@@ -15,7 +15,7 @@ const PATIENCE: Duration = Duration::from_secs(60);
 /// All commits of a place, to which one is added.
 pub(super) struct Committer {
     numbered: NumberedCommits,
-    all: Vec<LayerCommit>,
+    all: CommitRecords,
     /// Distinguishes this commit from all others.
     write: String,
     /// The deadline, set by the first attempt.
@@ -26,7 +26,7 @@ pub(super) struct Committer {
 
 impl Committer {
     /// Begins a commit on top of `all`, the commits read from the place.
-    pub(super) fn new(numbered: NumberedCommits, all: Vec<LayerCommit>) -> Result<Self> {
+    pub(super) fn new(numbered: NumberedCommits, all: CommitRecords) -> Result<Self> {
         Ok(Self {
             is_tried: !all.is_empty(),
             numbered,
@@ -37,8 +37,8 @@ impl Committer {
         })
     }
 
-    /// Returns all commits, oldest first.
-    pub(super) fn all(&self) -> &[LayerCommit] {
+    /// Returns all commits.
+    pub(super) fn all(&self) -> &CommitRecords {
         &self.all
     }
 
@@ -67,7 +67,7 @@ impl Committer {
             parents: last.map(|last| last.id.clone()).into_iter().collect(),
             write: self.write.clone(),
             time: match commit.time {
-                0 => next_time(&self.all),
+                0 => next_time(self.all.read()),
                 time => time,
             },
             author: record::author(),

@@ -11,8 +11,9 @@ use std::time::Instant;
 use serde::{Deserialize, Serialize};
 
 use super::commit_place::{CommitPlace, Creation};
-use super::record::{self, LayerCommit};
+use super::record::{self, CommitRecords, LayerCommit};
 use crate::checkout::records::form::Form;
+use crate::checkout::records::layer_files::CommitId;
 use crate::checkout::records::record_log::{self, LogRecord};
 use npyfs_base::error::{Error, ErrorKind, Result};
 use npyfs_io::pause::Pause;
@@ -107,15 +108,15 @@ pub(in crate::checkout) fn useless(name: &str, newest: u64) -> Option<&'static s
 
 impl NumberedCommits {
     /// Reads all commits.
-    pub(super) fn read(place: Arc<dyn CommitPlace>) -> Result<(Self, Vec<LayerCommit>)> {
+    pub(super) fn read(place: Arc<dyn CommitPlace>) -> Result<(Self, CommitRecords)> {
         let mut own = Self::of(place);
-        let mut all = Vec::new();
+        let mut all = CommitRecords::default();
         own.read_on(&mut all)?;
         Ok((own, all))
     }
 
     /// Adds the commits after those of `all`.
-    pub(super) fn read_on(&mut self, all: &mut Vec<LayerCommit>) -> Result<()> {
+    pub(super) fn read_on(&mut self, all: &mut CommitRecords) -> Result<()> {
         let known = hint(&*self.place)?.map_or(0, |hint| hint.number);
         self.extend(all, known)
     }
@@ -128,16 +129,12 @@ impl NumberedCommits {
         }
     }
 
-    /// Reads the record of the last of these commits. False if there is no such commit.
-    pub(super) fn has_last(&self, all: &mut [LayerCommit]) -> Result<bool> {
-        let name = object(all.len() as u64);
-        let Some(last) = all.last_mut() else {
-            return Ok(true);
-        };
-        let read = self.place.read(&name)?;
+    /// Reads the record of the commit of a number, if it has this id.
+    pub(super) fn last(&self, number: usize, id: CommitId) -> Result<Option<CommitRecords>> {
+        let read = self.place.read(&object(number as u64))?;
         let read = read.and_then(|bytes| parse(&bytes).ok());
-        let read = read.filter(|commit| commit.id == last.id);
-        Ok(read.map(|commit| *last = commit).is_some())
+        let read = read.filter(|commit| CommitId::parse(&commit.id) == Some(id));
+        Ok(read.map(|commit| CommitRecords::of_last(number, commit)))
     }
 
     /// Returns the place.
@@ -146,7 +143,7 @@ impl NumberedCommits {
     }
 
     /// Adds the commits after those of `all`. Commit number `known` exists, unless it is 0.
-    pub(super) fn extend(&mut self, all: &mut Vec<LayerCommit>, mut known: u64) -> Result<()> {
+    pub(super) fn extend(&mut self, all: &mut CommitRecords, mut known: u64) -> Result<()> {
         loop {
             self.fetch(all.len() as u64, known);
             while (all.len() as u64) < known {
@@ -182,7 +179,7 @@ impl NumberedCommits {
     }
 
     /// Reads the commit after those of `all`.
-    fn next(&self, all: &[LayerCommit]) -> Result<Option<LayerCommit>> {
+    fn next(&self, all: &CommitRecords) -> Result<Option<LayerCommit>> {
         let name = object(all.len() as u64 + 1);
         let Some(bytes) = self.place.read(&name)? else {
             return Ok(None);
@@ -195,7 +192,7 @@ impl NumberedCommits {
     }
 
     /// Adds the commits of the largest checkpoint up to `known`. False if there is none.
-    fn add_checkpoint(&mut self, all: &mut Vec<LayerCommit>, known: u64) -> Result<bool> {
+    fn add_checkpoint(&mut self, all: &mut CommitRecords, known: u64) -> Result<bool> {
         for end in ends(all.len() as u64, known).into_iter().rev() {
             if self.missing.contains(&end) {
                 continue;
@@ -210,7 +207,7 @@ impl NumberedCommits {
     }
 
     /// Appends the commits of a checkpoint, if they continue `all`.
-    fn append(&self, all: &mut Vec<LayerCommit>, end: u64, bytes: &[u8]) -> bool {
+    fn append(&self, all: &mut CommitRecords, end: u64, bytes: &[u8]) -> bool {
         let Ok(mut commits) = record_log::parse_whole::<LayerCommit>(bytes, CHECKPOINTS) else {
             return false;
         };
@@ -233,7 +230,7 @@ impl NumberedCommits {
 
     /// Called when a commit could not be opened although later ones exist. Fails unless it can be opened now: cached
     /// names of another host's files may be outdated.
-    fn look_again(&self, all: &[LayerCommit]) -> Result<()> {
+    fn look_again(&self, all: &CommitRecords) -> Result<()> {
         let name = object(all.len() as u64 + 1);
         let names = self.place.names_from(&name)?;
         if names.contains(&name) && self.place.read(&name)?.is_some() {
@@ -244,7 +241,7 @@ impl NumberedCommits {
     }
 
     /// Returns the number of the newest commit by its name.
-    fn newest_listed(&self, all: &[LayerCommit]) -> Result<u64> {
+    fn newest_listed(&self, all: &CommitRecords) -> Result<u64> {
         let names = self.place.names_from(&object(all.len() as u64))?;
         let numbers = names.iter().filter_map(|name| number(name));
         Ok(numbers.max().unwrap_or(0))
@@ -290,7 +287,7 @@ impl NumberedCommits {
     }
 
     /// Writes the derived objects after the last commit of `all` was made. None of them is required.
-    pub(super) fn remember(&mut self, all: &[LayerCommit]) {
+    pub(super) fn remember(&mut self, all: &CommitRecords) {
         let Some(last) = all.last() else {
             return;
         };
@@ -312,14 +309,15 @@ impl NumberedCommits {
         let mut in_full = None;
         for end in due {
             let start = end - span(end);
-            let range = usize::try_from(start).ok().zip(usize::try_from(end).ok());
-            let mut commits = range.clone().and_then(|(start, end)| all.get(start..end));
-            if commits.is_some_and(|commits| commits.iter().any(LayerCommit::is_short)) {
+            let Ok(range) =
+                usize::try_from(start).and_then(|start| Ok(start..usize::try_from(end)?))
+            else {
+                continue;
+            };
+            let mut commits = all.range(range.clone());
+            if commits.is_none() {
                 let all = in_full.get_or_insert_with(|| Self::read(self.place.clone()));
-                let all = all.as_ref().ok().map(|(_, all)| all);
-                commits = range
-                    .zip(all)
-                    .and_then(|((start, end), all)| all.get(start..end));
+                commits = all.as_ref().ok().and_then(|(_, all)| all.range(range));
             }
             if let Some(commits) = commits.filter(|commits| commits.iter().all(is_printed_alike))
                 && let Ok(bytes) = record_log::print(commits, CHECKPOINTS)

@@ -11,6 +11,7 @@ use serde::{Deserialize, Serialize};
 use crate::checkout::mirror::LayerContent;
 use crate::checkout::records::form::Form;
 use crate::checkout::records::index::nanoseconds;
+use crate::checkout::records::layer_files::CommitId;
 use crate::checkout::records::record_log::LogRecord;
 use crate::checkout::records::unread::Unread;
 use crate::store::against::{AxisEntries, digest, hex};
@@ -21,9 +22,6 @@ pub(super) const FORM: Form = Form {
     name: "npyfs commit",
     version: 1,
 };
-
-/// Digits of an id.
-const ID: usize = 32;
 
 /// One commit.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -69,23 +67,107 @@ pub struct LayerCommit {
 }
 
 impl LayerCommit {
-    /// Returns a commit with what is needed to read later ones.
-    pub(in crate::checkout) fn short(id: String, layer: String) -> Self {
-        Self {
-            id,
-            layer,
-            ..Self::default()
-        }
-    }
-
-    /// Returns whether it is such a commit.
-    pub(in crate::checkout) fn is_short(&self) -> bool {
-        self.write.is_empty()
-    }
-
     /// Returns the first line of the message.
     pub fn subject(&self) -> &str {
         self.message.lines().next().unwrap_or_default()
+    }
+}
+
+/// The records of a store's commits, oldest first. Those of the first commits may have been left unread.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct CommitRecords {
+    /// The number of commits whose records are not here.
+    before: usize,
+    records: Vec<LayerCommit>,
+}
+
+impl From<Vec<LayerCommit>> for CommitRecords {
+    fn from(records: Vec<LayerCommit>) -> Self {
+        Self { before: 0, records }
+    }
+}
+
+impl CommitRecords {
+    /// No commit.
+    pub(super) const NONE: Self = Self {
+        before: 0,
+        records: Vec::new(),
+    };
+
+    /// Returns the record of commit `number`, and nothing before it.
+    pub(super) fn of_last(number: usize, last: LayerCommit) -> Self {
+        Self {
+            before: number.saturating_sub(1),
+            records: vec![last],
+        }
+    }
+
+    /// Returns the number of commits.
+    pub fn len(&self) -> usize {
+        self.before + self.records.len()
+    }
+
+    /// Returns whether there is no commit.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Returns the last commit.
+    pub fn last(&self) -> Option<&LayerCommit> {
+        self.records.last()
+    }
+
+    /// Returns the id of the last commit.
+    pub fn last_id(&self) -> Option<&str> {
+        self.last().map(|last| last.id.as_str())
+    }
+
+    /// Returns the records that are here.
+    pub fn read(&self) -> &[LayerCommit] {
+        &self.records
+    }
+
+    /// Returns whether the record of commit `number` is here, and has this id.
+    pub(in crate::checkout) fn has(&self, (number, id): (usize, CommitId)) -> bool {
+        let at = number.checked_sub(self.before + 1);
+        let record = at.and_then(|at| self.records.get(at));
+        record.is_some_and(|record| CommitId::parse(&record.id) == Some(id))
+    }
+
+    /// Returns the records that are here.
+    pub(super) fn into_read(self) -> Vec<LayerCommit> {
+        self.records
+    }
+
+    /// Returns the records after the first `known` commits; `None` if some of those are not here.
+    pub(in crate::checkout) fn after(&self, known: usize) -> Option<&[LayerCommit]> {
+        self.records.get(known.checked_sub(self.before)?..)
+    }
+
+    /// Returns the records of some commits, counted from 0; `None` if not all of them are here.
+    pub(super) fn range(&self, range: std::ops::Range<usize>) -> Option<&[LayerCommit]> {
+        let start = range.start.checked_sub(self.before)?;
+        self.records.get(start..range.end.checked_sub(self.before)?)
+    }
+
+    pub(super) fn push(&mut self, commit: LayerCommit) {
+        self.records.push(commit);
+    }
+
+    pub(super) fn extend(&mut self, commits: Vec<LayerCommit>) {
+        self.records.extend(commits);
+    }
+
+    /// Removes all commits after the first `count`.
+    pub(in crate::checkout) fn truncate(&mut self, count: usize) {
+        self.records.truncate(count.saturating_sub(self.before));
+    }
+
+    /// Forgets the records of all commits but the last.
+    pub(in crate::checkout) fn forget(&mut self) {
+        let last = self.records.pop();
+        self.before += self.records.len();
+        self.records = last.into_iter().collect();
     }
 }
 
@@ -146,7 +228,7 @@ fn before_newest(name: &str) -> Option<Option<usize>> {
 /// Splits the id off the fields of a record, and returns it with the rest, of which it is a digest.
 fn split_id(json: &str) -> Option<(&str, String)> {
     let rest = json.strip_prefix("{\"id\":\"")?;
-    let (id, rest) = rest.split_at_checked(ID)?;
+    let (id, rest) = rest.split_at_checked(CommitId::DIGITS)?;
     let rest = rest.strip_prefix("\",")?;
     Some((id, format!("{{{rest}")))
 }

@@ -46,7 +46,7 @@ fn each_commit_names_the_one_before_and_is_what_its_id_says() {
             ..commit(layer)
         });
         assert!(is_made.unwrap());
-        assert_eq!(read(&dir).unwrap(), commits.all());
+        assert_eq!(read(&dir).unwrap(), commits.all().read());
     }
     let read = read(&dir).unwrap();
     assert_eq!(read[0].subject(), "first");
@@ -183,7 +183,11 @@ fn a_list_of_an_older_version_is_refused_by_name() {
         let list = dir.path().join(NAME);
         std::fs::write(&list, old).unwrap();
         let locked = Commits::lock(&dir, Arc::new(Disk)).map(drop);
-        for refused in [read(&dir).map(drop), read_on(&dir, &mut Vec::new()), locked] {
+        for refused in [
+            read(&dir).map(drop),
+            read_on(&dir, &mut CommitRecords::default()),
+            locked,
+        ] {
             let refused = refused.unwrap_err();
             let named = format!("{}: a list of commits", list.display());
             assert!(refused.message.starts_with(&named), "{refused}");

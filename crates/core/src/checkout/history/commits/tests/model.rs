@@ -166,7 +166,7 @@ fn run(place: &Arc<dyn CommitPlace>, seed: u64, rate: u64, count: usize, each: u
 /// Compares the commits of a place with the outcomes reported to the committers.
 pub(super) fn check(place: &Arc<dyn CommitPlace>, seed: u64, told: &BTreeMap<String, Told>) {
     let all = committer(place).unwrap();
-    let all = all.all();
+    let all = all.all().read();
     let mut found = BTreeMap::new();
     for commit in all {
         *found.entry(commit.layer.clone()).or_insert(0) += 1;
@@ -233,7 +233,7 @@ fn clocks_that_disagree_by_hours_leave_times_in_order() {
         assert!(own.add(new).unwrap());
     }
     let all = committer(&place).unwrap();
-    let times: Vec<i64> = all.all().iter().map(|commit| commit.time).collect();
+    let times: Vec<i64> = all.all().read().iter().map(|commit| commit.time).collect();
     let wanted = [
         now + hours,
         now + hours + 1,

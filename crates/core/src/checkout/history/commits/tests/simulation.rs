@@ -238,7 +238,7 @@ fn commit_all(
 
 /// Reads once a second, as mounts with `follow=1` do.
 fn follow(far: &Arc<Far>, place: &Arc<dyn CommitPlace>, to: &Mutex<Outcome>) {
-    let mut all = Vec::new();
+    let mut all = CommitRecords::default();
     let mut seen = 0;
     loop {
         far.clock.wait(far.host, SECOND);
