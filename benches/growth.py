@@ -1,6 +1,6 @@
 """What a thing costs when there are ten times as many of it, and the slope of that: 0 is not at all, 1 is ten times as much, 2 a hundred times.
 
-    NPYFS_BIN=... python3 growth.py [--what objects,chunks,stores,changes,commits,packs,readers] [--most 5] [--dir DIR] [--pairs 3]
+    NPYFS_BIN=... python3 growth.py [--what objects,chunks,stores,changes,commits,arrays,packs,readers] [--most 5] [--dir DIR] [--pairs 3]
 
 `--most` is the power of ten of the largest number; what costs minutes to make stops earlier (`LARGEST`). Each value is the least of some rounds, each with
 a new mount: what else the machine does only adds. The slope is that of a straight line through the logarithms of the last three numbers, and `~` marks
@@ -11,8 +11,9 @@ chunks    of one array, of 64 bytes each, not compressed: one element in the mid
 stores    of a directory with `join`: the mount, the first listing of the joined view, and reading one array of it to the end.
 changes   of a checkout, by one mount: one more write, a new mount, the first listing in it, and the commit. Writes between two syncs share files of up to
           4096 objects: reading an object is reading a pack.
-commits   of a store, each of one array, by a layer of its own: one more commit, a mount, and `checkout log`. The layers are copies, and the records of all
-          commits but the last ones are written by this program.
+commits   of a store, each of one of a hundred arrays, by a layer of its own: one more commit, a mount, and `checkout log`. The layers are copies, and the
+          records of all commits but the last ones are written by this program.
+arrays    that were committed, one by each commit: the same.
 packs     a pack of a store of so many objects in groups of a thousand, and the store over HTTP with 5 ms, with the pack and without: a mount with
           the first listing of a group in the middle, and then one array of it. Nothing was fetched before.
 readers   processes, from 1 to 100, that read 2000 samples of 12 KiB between them, at random, at once and through one mount, of an array that is in the
@@ -47,7 +48,7 @@ from support.process import NPYFS, workers  # noqa: E402
 
 LIMIT = 1200  # seconds for one mount
 # The largest power of ten that is made in a few minutes.
-LARGEST = {"objects": 6, "chunks": 6, "stores": 4, "changes": 5, "commits": 4, "packs": 5, "readers": 2}
+LARGEST = {"objects": 6, "chunks": 6, "stores": 4, "changes": 5, "commits": 4, "arrays": 4, "packs": 5, "readers": 2}
 SMALLEST = {"readers": 0}
 MIB = 1 << 20
 
@@ -171,31 +172,35 @@ def changes(folder, count, rounds):
             yield "mount of the commit", mount.seconds
 
 
-def commits(folder, count, rounds):
+def commits(folder, count, rounds, arrays=100):
     store = folder / "x.h5"
     write_plain(store)
-    names = [f"o{number:06}" for number in range(count + rounds + 1)]
+    names = [f"o{number:06}" for number in range(count + rounds)]
     hosts.make_layers(store, names)
     top = store.with_name("x.h5.checkouts")
     npyfs("checkout", "commit", store, names[0])
     [first] = commits_of(top)
     fields = {key: value for key, value in first.items() if key not in ("form", "id")}
     last = first["id"]
-    for number in range(2, count + 1):
+    for number in range(2, count):
         layer = names[number - 1]
         fields |= {"parents": [last], "write": f"{number:032x}", "layer": layer, "time": fields["time"] + 1}
-        fields["changes"][0]["path"] = layer
+        fields["changes"][0]["path"] = names[(number - 1) % arrays]
         last, text = as_commit(fields)
         (top / f"commits/{number:020}.json").write_text(text)
-    # This one writes the checkpoints that it misses.
-    npyfs("checkout", "commit", store, names[count])
-    for name in names[count + 1:]:
+    # This one writes the checkpoints that it misses, and the snapshot.
+    npyfs("checkout", "commit", store, names[count - 1])
+    for name in names[count:]:
         yield "commit", timed(lambda: npyfs("checkout", "commit", store, name))
         yield "log", timed(lambda: npyfs("checkout", "log", "-0", store))
         with Mounted(store, limit=LIMIT) as mount:
             yield "mount", mount.seconds
             yield "memory", memory(mount)
             yield "first listing", timed(lambda: listed(mount.path))
+
+
+def arrays(folder, count, rounds):
+    return commits(folder, count, rounds, count)
 
 
 def packs(folder, count, rounds):
@@ -260,7 +265,7 @@ def readers(folder, count, rounds):
                 yield f"{kind}: memory", memory(mount)
 
 
-WHAT = {"objects": objects, "chunks": chunks, "stores": stores, "changes": changes, "commits": commits, "packs": packs, "readers": readers}
+WHAT = {"objects": objects, "chunks": chunks, "stores": stores, "changes": changes, "commits": commits, "arrays": arrays, "packs": packs, "readers": readers}
 
 
 def shown(what, value):

@@ -289,3 +289,38 @@ fn a_record_that_needs_what_is_unknown_is_refused() {
     assert_eq!(refused.errno(), libc::EOPNOTSUPP);
     assert!(refused.message.contains("needs wings"), "{refused}");
 }
+
+#[test]
+fn what_is_known_is_not_read_and_checkpoints_are_whole_nevertheless() {
+    let top = tempfile::tempdir().unwrap();
+    let dir = Dir::own(top.path());
+    let mut last = None;
+    for number in 1..=1000 {
+        let mut commits = Commits::lock_from(&dir, Arc::new(Disk), last).unwrap();
+        assert_eq!(commits.all().len(), number - 1);
+        assert!(commits.all().read().len() <= 1, "{number}");
+        assert!(commits.add(commit(&format!("l{number}"))).unwrap());
+        let id = CommitId::parse(commits.all().last_id().unwrap());
+        last = Some((number, id.unwrap()));
+    }
+    let checkpoint = dir
+        .path()
+        .join(NAME)
+        .join("00000000000000001000.checkpoint");
+    assert_eq!(
+        std::fs::read_to_string(checkpoint).unwrap().lines().count(),
+        1001
+    );
+    assert_eq!(read(&dir).unwrap().len(), 1000);
+    // Of another history everything is read.
+    for other in [
+        (1000, CommitId::parse(&"0".repeat(32)).unwrap()),
+        (1001, last.unwrap().1),
+    ] {
+        let commits = Commits::lock_from(&dir, Arc::new(Disk), Some(other)).unwrap();
+        assert_eq!(commits.all().read().len(), 1000);
+    }
+    std::fs::remove_file(path(&dir, 1000)).unwrap();
+    let gone = read_from(&dir, (999, last.unwrap().1));
+    assert!(gone.unwrap().is_none());
+}

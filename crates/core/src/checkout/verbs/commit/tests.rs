@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::checkout::history::checkouts::OpenCheckout;
+use crate::checkout::history::snapshot::Known;
 use crate::checkout::records::entry::LayerEntry;
 use crate::store::format::bare::registry;
 use crate::store::object::NewFile;
@@ -361,4 +362,77 @@ fn of_many_that_commit_at_once_each_is_there() {
     let layers = committed(&checkouts);
     assert_eq!(layers.len(), 8);
     assert_eq!(layers.concat().len(), 9);
+}
+
+/// Describes for each key the uppermost layer with an entry, and the entry.
+fn shown(layers: &[LayerFiles]) -> BTreeMap<String, String> {
+    let entries = layers.iter().enumerate().flat_map(|(at, layer)| {
+        let entries = layer.entries.iter();
+        entries.map(move |(key, entry)| {
+            let file = entry.file(&layer.dir);
+            let file = file.map(|(dir, stored)| (dir.path().to_owned(), stored.clone()));
+            (
+                key.clone(),
+                format!("{at} {} {file:?}", entry.is_deletion()),
+            )
+        })
+    });
+    entries.collect()
+}
+
+#[test]
+fn a_snapshot_says_what_all_layers_say() {
+    let (_dir, checkouts) = place();
+    let dir = || checkouts.opened().unwrap().unwrap();
+    let mut folded = 0;
+    let keys = ["a", "g", "g/x", "cell#", "cell#age", "-a", "-g", "b"];
+    for number in 0..40_usize {
+        let own: Vec<&str> = [number, number / 3 + 1, number * 7 + 2]
+            .map(|at| keys[at % keys.len()])
+            .into();
+        write(&checkouts, "work", &own);
+        let made = commit(&checkouts, "work", Some(Side::Ours)).unwrap();
+        if made.number.is_none() {
+            continue;
+        }
+        if number % 11 == 10 {
+            let id = made.id;
+            let _ =
+                crate::checkout::verbs::revert::revert(&checkouts, &id, None, Arc::new(Disk), GOOD);
+        }
+        let (part, full) = (
+            Known::with_layers(&dir()).unwrap(),
+            Known::in_full(&dir()).unwrap(),
+        );
+        assert_eq!(shown(&part.layers), shown(&full.layers));
+        let said = |layers: &[LayerFiles]| -> Vec<_> {
+            let said = layers.iter();
+            said.map(|layer| (layer.name.clone(), layer.commit, layer.stores.len()))
+                .collect()
+        };
+        assert_eq!(said(&part.layers), said(&full.layers));
+        assert_eq!(part.commits.len(), full.commits.len());
+        // Of an axis all states are there.
+        let axes = |layers: &[LayerFiles]| -> Vec<_> {
+            layers
+                .iter()
+                .map(|layer| layer.entries.contains_key("cell#"))
+                .collect()
+        };
+        assert_eq!(axes(&part.layers), axes(&full.layers));
+        if snapshot::is_folded(&part.layers) {
+            folded += 1;
+            let count =
+                |layers: &[LayerFiles]| layers.iter().map(|l| l.entries.len()).sum::<usize>();
+            assert!(count(&part.layers) <= count(&full.layers));
+            let first = part
+                .layers
+                .iter()
+                .take_while(|layer| layer.is_folded)
+                .count();
+            let again = snapshot::unfolded(&part.layers[..first]).unwrap();
+            assert_eq!(shown(&again), shown(&full.layers[..first]));
+        }
+    }
+    assert!(folded > 20, "{folded}");
 }
