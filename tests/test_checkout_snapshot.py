@@ -7,6 +7,7 @@ import shutil
 import numpy as np
 import pytest
 
+from support import checkout_reader
 from support.checkouts import SCORE, CELLS, as_lines, attr, checkout, commits_of, lines, save, top, write_daf, write_plain
 from support.commits import content, log, revert, write
 from support.mount import Mount, until
@@ -41,8 +42,8 @@ def made(tmp_path_factory):
     """A store with a hundred commits, the last by a mount, and what it shows."""
     store = tmp_path_factory.mktemp("made") / "x.h5"
     write_plain(store, names=("a", "b", "g/c", "g/d", "gone"))
-    write(store, "one", {"a.npy": np.full(3, 1), "g/c.npy": np.full(2, 1), "new/x.npy": np.arange(4)})
-    write(store, "two", {"a.npy": np.full(3, 2), "again.npy": np.full(1, 2)}, ["gone.npy", "g/d.npy"])
+    write(store, "one", {"a.npy": np.full(3, 1), "g/c.npy": np.full(2, 1), "new/x.npy": np.arange(4), "back.npy": np.full(2, 1)})
+    write(store, "two", {"a.npy": np.full(3, 2), "again.npy": np.full(1, 2), "back.npy": np.full(2, 2)}, ["gone.npy", "g/d.npy"])
     revert(store, log(store)[-2]["id"])
     attr("set", "--checkout", "units", store, "a.npy", "unit=kg")
     checkout("commit", store, "units")
@@ -76,12 +77,18 @@ def test_it_has_what_is_there_and_not_what_was(store):
     commits = commits_of(top(store))
     assert folded["ids"] == "".join(commit["id"] for commit in commits)
     assert folded["layers"] == [commit["layer"] for commit in commits]
-    keys = [record["path"] for record in records if "path" in record]
+    # The second reader makes the same of the layers.
+    stores, wanted = checkout_reader.snapshot(top(store))
+    own = [{name: value for name, value in record.items() if name != "needs"} for record in records if "path" in record]
+    assert own == wanted and any("of" in record for record in own) and any("since" in record for record in own)
+    said = {record["from"]: record["stores"] for record in records if "from" in record}
+    assert stores == [said[max(at for at in said if at <= number)] for number in range(len(commits))]
+    keys = [record["path"] for record in own]
     assert len(keys) == len(set(keys)), "an array of an earlier layer"
     assert {"f0", "f1", "f2", "f3", "f4", "a", "again", "gone", "g/d", "last"} <= set(keys)
     assert everything(store) == without(store, everything)
     shown = content(store).keys()
-    assert {"gone.npy", "g/d.npy", "new/y.npy", "last.npy"} <= shown and not {"on.npy", "new/x.npy"} & shown
+    assert {"back.npy", "gone.npy", "g/d.npy", "new/y.npy", "last.npy"} <= shown and not {"on.npy", "new/x.npy"} & shown
 
 
 def test_what_comes_after_it_is_on_top(store):

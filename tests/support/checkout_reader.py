@@ -18,7 +18,7 @@ from urllib.parse import unquote_to_bytes
 import h5py
 import numpy as np
 
-INDEX, CHECKPOINT, KNOWN = "npyfs checkout 2", "npyfs commits 3", {"restored", "begun", "packed", "attributes"}
+INDEX, CHECKPOINT, SNAPSHOT, KNOWN = "npyfs checkout 2", "npyfs commits 3", "npyfs snapshot 1", {"restored", "begun", "packed", "attributes"}
 MARK = "\x01"  # before the name of an attribute in a key
 
 
@@ -103,6 +103,28 @@ def said_twice(directory, commit):
     said = [checked(index, record) for record in commit.get("changes", last.values())]
     if len(said) != len(last) or any(last.get(record["path"]) != record for record in said):
         raise Refused(f"{index}: the commit {commit['id']} says something else")
+
+
+def snapshot(directory):
+    """The records that a snapshot of all commits is to have after the first: those of stores by layer, and those of entries."""
+    made = commits(directory)
+    layers = [{key: record for key, record in entries(directory / one["layer"]).items() if key not in one["without"]} for one in made]
+    last = {key: at for at, layer in enumerate(layers) for key in layer}
+    stores = [{record["store"]: record["identity"] for record in records(directory / one["layer"] / "index", INDEX) if "store" in record}
+              for one in made]
+
+    def said(at, key):
+        record = layers[at][key]
+        if "restored" not in record:
+            return {"stored": record["stored"]} if record["stored"] else {}
+        time, name = record["restored"]["time"], record["restored"].get("layer")
+        if name is None:
+            return {"since": time}
+        of = [one["layer"] for one in made].index(name)
+        return {"stored": {**layers[of][key]["stored"], "time": time}, "of": of}
+    found = [{"at": at, "path": key, **said(at, key)} for at, layer in enumerate(layers) for key in sorted(layer, key=str.encode)]
+    return stores, [record for record in found if last[record["path"]] == record["at"] or record["path"].endswith("#")
+                    or "begins" in record.get("stored", {})]
 
 
 def own_path(key):

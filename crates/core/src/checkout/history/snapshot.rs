@@ -2,12 +2,13 @@
 //! hold, not all that they ever held.
 //!
 //! Where several layers have an entry for a key, the snapshot has that of the uppermost. It has every entry of an axis
-//! and of a begun store: what was written along the earlier ones depends on them. So a view shows the same, unless an
-//! object does not fit the store: then an earlier one may be shown, and the view reads all layers (`unfolded`).
+//! and of a begun store, as what was written along the earlier ones depends on them. A view of such layers is that of
+//! all, unless an object does not fit the store: an earlier one may be shown then, and the view reads all layers
+//! (`unfolded`).
 //!
-//! The file is derived: commits are what counts. A missing, damaged or outdated snapshot, and one of another history, is
-//! not used. It is never used for a bucket, whose copy has everything that a reader needs. Where it matters which commit
-//! changed what, as in a conflict, all layers are read.
+//! The file is derived; the commits are authoritative. A missing, damaged or outdated snapshot, and one of another
+//! history, is not used. Where it matters which commit changed what, as in a conflict, all layers are read. A bucket has
+//! none: a commit takes ten times as long there anyway.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -211,17 +212,12 @@ pub(in crate::checkout) fn unfolded(folded: &[LayerFiles]) -> Result<Vec<LayerFi
     let mut commits = commits::read(top)?;
     commits.truncate(folded.len());
     let ids = folded.iter().map(|layer| layer.commit);
-    match commits
-        .iter()
-        .map(|commit| CommitId::parse(&commit.id))
-        .eq(ids)
-    {
-        true => layers(top, &commits),
-        false => {
-            let why = "the commits are not those that they were";
-            Err(Error::damaged(why).about(top.path().display()))
-        }
+    let there = commits.iter().map(|commit| CommitId::parse(&commit.id));
+    if !there.eq(ids) {
+        let why = "the commits are not those that they were";
+        return Err(Error::damaged(why).about(top.path().display()));
     }
+    layers(top, &commits)
 }
 
 /// Reads the layers of a snapshot; `None` if there is none that can be used.
@@ -362,5 +358,65 @@ fn entry_at(at: usize, path: &str, entry: &LayerEntry) -> EntryAt {
             LayerEntry::Uncovered(since) => Some(*since),
             _ => None,
         },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read_lines(lines: &[&str]) -> Option<Vec<LayerFiles>> {
+        let line = |json: &&str| format!("{:08x} {json}\n", crc32fast::hash(json.as_bytes()));
+        let text = lines.iter().map(line).collect::<String>();
+        let records = record_log::parse_whole([FORM.first(), text].concat().as_bytes(), FORM);
+        laid(&Dir::own(std::path::Path::new("/none")), records.ok()?)
+    }
+
+    #[test]
+    fn what_refers_to_nothing_is_not_used() {
+        let first = |records: usize| {
+            let ids = "0123456789abcdef".repeat(4);
+            format!(r#"{{"ids":"{ids}","layers":["a","b~2"],"records":{records}}}"#)
+        };
+        let stored = r#"{"at":1,"path":"x","stored":{"file":1,"time":2},"of":0}"#;
+        let good = read_lines(&[&first(1), stored]).unwrap();
+        assert!(matches!(good[1].entries["x"], LayerEntry::Again(ref again) if again.layer == 0));
+        assert_eq!(
+            (&*good[1].checkout, good[1].dir.name()),
+            ("b", "b~2".to_owned())
+        );
+        assert!(read_lines(&[&first(0)]).is_some_and(|all| all.len() == 2));
+        for bad in [
+            vec![],
+            vec![stored],
+            vec![&first(1)],
+            vec![&first(2), stored],
+            vec![
+                &first(1),
+                r#"{"at":2,"path":"x","stored":{"file":1,"time":2}}"#,
+            ],
+            vec![
+                &first(1),
+                r#"{"at":1,"path":"x","stored":{"file":1,"time":2},"of":1}"#,
+            ],
+            vec![&first(1), r#"{"at":1,"path":"x","of":0}"#],
+            vec![
+                &first(1),
+                r#"{"at":1,"path":"x","stored":{"file":1,"time":2},"since":1}"#,
+            ],
+            vec![&first(1), r#"{"at":1,"path":"x","needs":["wings"]}"#],
+            vec![&first(1), r#"{"from":3,"stores":{}}"#],
+            vec![
+                &first(2),
+                r#"{"from":1,"stores":{}}"#,
+                r#"{"from":0,"stores":{}}"#,
+            ],
+            vec![&first(1), &first(0)],
+            vec![&first(0).replace("b~2", "../b")],
+            vec![&first(0).replace("89ab", "8XYb")],
+            vec![&first(0).replace("89ab", "")],
+        ] {
+            assert!(read_lines(&bad).is_none(), "{bad:?}");
+        }
     }
 }
