@@ -53,6 +53,7 @@ impl Committer {
     #[cfg(test)]
     pub(super) fn begin_again(&mut self) -> Result<()> {
         self.tried_again();
+        self.all.forget();
         self.numbered.read_on(&mut self.all)
     }
 
