@@ -3,6 +3,7 @@ whatever becomes of the store below. Judges: NumPy through mounts, and the same 
 
 import os
 import shutil
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -42,13 +43,18 @@ def made(tmp_path_factory):
     """A store with a hundred commits, the last by a mount, and what it shows."""
     store = tmp_path_factory.mktemp("made") / "x.h5"
     write_plain(store, names=("a", "b", "g/c", "g/d", "gone"))
-    write(store, "one", {"a.npy": np.full(3, 1), "g/c.npy": np.full(2, 1), "new/x.npy": np.arange(4), "back.npy": np.full(2, 1)})
+    write(store, "one", {"a.npy": np.full(3, 1), "g/c.npy": np.full(2, 1), "new/x.npy": np.arange(4), "back.npy": np.full(2, 1), "late/z.npy": np.full(1, 2)})
     write(store, "two", {"a.npy": np.full(3, 2), "again.npy": np.full(1, 2), "back.npy": np.full(2, 2)}, ["gone.npy", "g/d.npy"])
     revert(store, log(store)[-2]["id"])
     attr("set", "--checkout", "units", store, "a.npy", "unit=kg")
     checkout("commit", store, "units")
     write(store, "three", {"new/y.npy": np.full(5, 3)}, ["new/x.npy"])
-    fill(store, 98)
+    fill(store, 97)
+    # An older array in the place of a newer one, as by cp -p: its directory does not become older.
+    with Mount(store, checkout="old") as mount:
+        np.save(mount / "late/z.npy", np.full(5, 4))
+        os.utime(mount / "late/z.npy", (10**9, 10**9))
+        checkout("commit", store, "old")
     write(store, "four", {"again.npy": np.full(2, 4), "g/c.npy": np.full(2, 4)})
     assert not snapshot(store).exists()
     with Mount(store, checkout="last") as mount:
@@ -67,8 +73,14 @@ def store(made, tmp_path):
     return tmp_path / made.name
 
 
+def times(store):
+    """The times of all directories."""
+    with Mount(store) as mount:
+        return {str(Path(path).relative_to(mount.path)): os.stat(path).st_mtime_ns for path, _, _ in os.walk(mount.path) if ".npyfs" not in path}
+
+
 def everything(store):
-    return content(store), attr("ls", store, "a.npy"), checkout("ls", store).stdout, log(store)
+    return content(store), times(store), attr("ls", store, "a.npy"), checkout("ls", store).stdout, log(store)
 
 
 def test_it_has_what_is_there_and_not_what_was(store):
@@ -78,7 +90,9 @@ def test_it_has_what_is_there_and_not_what_was(store):
     assert folded["ids"] == "".join(commit["id"] for commit in commits)
     assert folded["layers"] == [commit["layer"] for commit in commits]
     # The second reader makes the same of the layers.
-    stores, wanted = checkout_reader.snapshot(top(store))
+    stores, wanted, directories = checkout_reader.snapshot(top(store))
+    assert [record for record in records if "directory" in record] == directories
+    assert {record["directory"] for record in directories} >= {"new", "late"}
     own = [{name: value for name, value in record.items() if name != "needs"} for record in records if "path" in record]
     assert own == wanted and any("of" in record for record in own) and any("since" in record for record in own)
     said = {record["from"]: record["stores"] for record in records if "from" in record}

@@ -106,7 +106,7 @@ def said_twice(directory, commit):
 
 
 def snapshot(directory):
-    """The records that a snapshot of all commits is to have after the first: those of stores by layer, and those of entries."""
+    """What a snapshot of all commits is to have after its first record: the stores by layer, the records of entries, and those of directories."""
     made = commits(directory)
     layers = [{key: record for key, record in entries(directory / one["layer"]).items() if key not in one["without"]} for one in made]
     last = {key: at for at, layer in enumerate(layers) for key in layer}
@@ -122,9 +122,19 @@ def snapshot(directory):
             return {"since": time}
         of = [one["layer"] for one in made].index(name)
         return {"stored": {**layers[of][key]["stored"], "time": time}, "of": of}
+
+    def changed(key, time):
+        directory = key.rpartition("/")[0]
+        latest[directory] = max(latest.get(directory, time), time)
     found = [{"at": at, "path": key, **said(at, key)} for at, layer in enumerate(layers) for key in sorted(layer, key=str.encode)]
-    return stores, [record for record in found if last[record["path"]] == record["at"] or record["path"].endswith("#")
-                    or "begins" in record.get("stored", {})]
+    kept = [record for record in found if last[record["path"]] == record["at"] or record["path"].endswith("#")
+            or "begins" in record.get("stored", {})]
+    latest = {}
+    for record in found:
+        changed(record["path"], record.get("stored", {}).get("time") or record.get("since") or made[record["at"]]["time"])
+    told = {(record["path"].rpartition("/")[0], record.get("stored", {}).get("time") or record.get("since")) for record in kept}
+    return stores, kept, [{"directory": key, "time": time} for key, time in sorted(latest.items(), key=lambda item: item[0].encode())
+                          if (key, time) not in told]
 
 
 def own_path(key):

@@ -228,7 +228,7 @@ impl View {
         let time = object.origin.time;
         let mut objects = self.objects_mut();
         let said = KeyState::Object(Arc::new(object));
-        objects.set(key.as_bytes(), said, time, is_directory);
+        objects.set(key.as_bytes(), said, Some(time), is_directory);
     }
 
     /// Replaces the group at a key of the uppermost layer; the objects below it stay.
@@ -253,8 +253,12 @@ impl View {
         if self.is_begun(key) {
             self.note_begun(&pile);
         }
-        self.objects_mut()
-            .set(key.as_bytes(), KeyState::Deleted, SystemTime::now(), true);
+        self.objects_mut().set(
+            key.as_bytes(),
+            KeyState::Deleted,
+            Some(SystemTime::now()),
+            true,
+        );
     }
 
     /// Puts an attribute at its key; `None` removes it from its object.
@@ -275,7 +279,7 @@ impl View {
         let time = stored.map_or_else(SystemTime::now, |stored| time(stored.time));
         let mut objects = self.objects_mut();
         objects.has_attributes = true;
-        objects.set(key.as_bytes(), said, time, false);
+        objects.set(key.as_bytes(), said, Some(time), false);
     }
 
     /// Returns the attributes that layers change of the object at a key, by name.
@@ -465,7 +469,7 @@ impl Objects {
         self.by_key.get(key.as_bytes()).cloned()
     }
 
-    fn set(&mut self, key: &[u8], said: KeyState, time: SystemTime, dir: bool) {
+    fn set(&mut self, key: &[u8], said: KeyState, time: Option<SystemTime>, dir: bool) {
         let below = [key, b"/"].concat();
         let old: Vec<_> = self
             .by_key
@@ -478,10 +482,16 @@ impl Objects {
             self.by_key.remove(&key);
         }
         self.by_key.insert(key.to_vec(), said);
-        let (parent, _) = split(key);
-        let changed = self.times.entry(parent.to_vec()).or_insert(time);
-        *changed = time.max(*changed);
+        if let Some(time) = time {
+            self.changed(split(key).0, time);
+        }
         self.generation += u64::from(dir);
+    }
+
+    /// Notes that a directory was changed at a time.
+    fn changed(&mut self, key: &[u8], time: SystemTime) {
+        let latest = self.times.entry(key.to_vec()).or_insert(time);
+        *latest = time.max(*latest);
     }
 }
 

@@ -54,7 +54,7 @@ pub(in crate::checkout) fn add_layers(
             .entries
             .retain(|path, _| !commit.without.contains(path));
         forget_old_attributes(&mut files.entries, "");
-        files.commit = CommitId::parse(&commit.id);
+        files.commit(CommitId::parse(&commit.id), commit.time);
         all.push(files);
     }
     Ok(())

@@ -22,7 +22,7 @@ use crate::checkout::records::entry::{LayerEntry, StoredAgain};
 use crate::checkout::records::fit::StoreIdentity;
 use crate::checkout::records::form::Form;
 use crate::checkout::records::index::{ObjectChange, StoredObject};
-use crate::checkout::records::layer_files::{CommitId, LayerFiles};
+use crate::checkout::records::layer_files::{CommitId, LayerFiles, directory_of};
 use crate::checkout::records::names::checkout_of;
 use crate::checkout::records::record_log::{self, LogRecord};
 use npyfs_base::error::{Error, Result};
@@ -81,9 +81,18 @@ struct EntryAt {
     since: Option<i64>,
 }
 
+/// The time of the last change of a directory, if none of the entries has it: one that was replaced, or a deletion.
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct DirectoryAt {
+    directory: String,
+    time: i64,
+}
+
 enum Record {
     Folded(Folded),
     Stores(StoresFrom),
+    Directory(DirectoryAt),
     Entry(EntryAt),
 }
 
@@ -92,6 +101,9 @@ impl LogRecord for Record {
         match json {
             _ if json.starts_with(r#"{"ids":"#) => serde_json::from_str(json).map(Self::Folded),
             _ if json.starts_with(r#"{"from":"#) => serde_json::from_str(json).map(Self::Stores),
+            _ if json.starts_with(r#"{"directory":"#) => {
+                serde_json::from_str(json).map(Self::Directory)
+            }
             _ => serde_json::from_str(json).map(Self::Entry),
         }
     }
@@ -100,6 +112,7 @@ impl LogRecord for Record {
         match self {
             Self::Folded(folded) => serde_json::to_string(folded),
             Self::Stores(stores) => serde_json::to_string(stores),
+            Self::Directory(directory) => serde_json::to_string(directory),
             Self::Entry(entry) => serde_json::to_string(entry),
         }
     }
@@ -255,10 +268,12 @@ fn laid(top: &Dir, records: Vec<Record>) -> Option<Vec<LayerFiles>> {
         });
     }
     let mut stores = Vec::new();
+    let mut times = Vec::new();
     for record in records {
         match record {
             Record::Folded(_) => return None,
             Record::Stores(from) => stores.push(from),
+            Record::Directory(last) => times.push((last.directory, last.time)),
             Record::Entry(entry) => {
                 let said = match (entry.stored, entry.of, entry.since) {
                     (Some(stored), None, None) => LayerEntry::Stored(stored),
@@ -278,6 +293,9 @@ fn laid(top: &Dir, records: Vec<Record>) -> Option<Vec<LayerFiles>> {
                 layer.entries.insert(entry.path, said);
             }
         }
+    }
+    if let Some(lowest) = all.first_mut() {
+        lowest.changed = times.into_iter().collect();
     }
     // From the top down: each layer has those of the last record before it.
     let mut end = all.len();
@@ -319,6 +337,11 @@ fn records(layers: &[LayerFiles]) -> Result<Vec<Record>> {
             records.push(Record::Stores(StoresFrom { from, stores }));
         }
     }
+    let mut latest: BTreeMap<&str, i64> = BTreeMap::new();
+    for (directory, time) in layers.iter().flat_map(LayerFiles::changes) {
+        let known = latest.entry(directory).or_insert(time);
+        *known = time.max(*known);
+    }
     let mut last: BTreeMap<&str, usize> = BTreeMap::new();
     for (at, layer) in layers.iter().enumerate() {
         last.extend(layer.entries.keys().map(|key| (key.as_str(), at)));
@@ -326,10 +349,18 @@ fn records(layers: &[LayerFiles]) -> Result<Vec<Record>> {
     for (at, layer) in layers.iter().enumerate() {
         for (path, entry) in &layer.entries {
             if last.get(path.as_str()) == Some(&at) || is_needed(path, entry) {
+                let directory = directory_of(path);
+                if latest.get(directory).copied() == entry.time() {
+                    latest.remove(directory);
+                }
                 records.push(Record::Entry(entry_at(at, path, entry)));
             }
         }
     }
+    records.extend(latest.into_iter().map(|(directory, time)| {
+        let directory = directory.to_owned();
+        Record::Directory(DirectoryAt { directory, time })
+    }));
     let count = records.len() - 1;
     if let Some(Record::Folded(folded)) = records.first_mut() {
         folded.records = count;
@@ -412,6 +443,7 @@ mod tests {
                 r#"{"from":0,"stores":{}}"#,
             ],
             vec![&first(1), &first(0)],
+            vec![&first(1), r#"{"directory":"x","time":1,"of":0}"#],
             vec![&first(0).replace("b~2", "../b")],
             vec![&first(0).replace("89ab", "8XYb")],
             vec![&first(0).replace("89ab", "")],

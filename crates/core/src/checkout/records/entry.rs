@@ -57,6 +57,16 @@ impl LayerEntry {
         }
     }
 
+    /// Returns the time of the change, in nanoseconds since 1970; `None` for a deletion.
+    pub fn time(&self) -> Option<i64> {
+        match self {
+            Self::Stored(stored) => Some(stored.time),
+            Self::Again(again) => Some(again.stored.time),
+            Self::Uncovered(since) => Some(*since),
+            Self::Deleted => None,
+        }
+    }
+
     /// Returns whether the entry deletes the object.
     pub fn is_deletion(&self) -> bool {
         matches!(self, Self::Deleted)

@@ -70,6 +70,29 @@ impl fmt::Display for CommitId {
     }
 }
 
+/// The latest changes of directories, by their keys; in nanoseconds since 1970. Most layers share an empty one.
+#[derive(Clone, Debug, Default)]
+pub struct DirectoryTimes(Option<Arc<BTreeMap<String, i64>>>);
+
+impl FromIterator<(String, i64)> for DirectoryTimes {
+    fn from_iter<T: IntoIterator<Item = (String, i64)>>(changes: T) -> Self {
+        let mut latest = BTreeMap::new();
+        for (key, time) in changes {
+            let known = latest.entry(key).or_insert(time);
+            *known = time.max(*known);
+        }
+        Self((!latest.is_empty()).then(|| Arc::new(latest)))
+    }
+}
+
+impl DirectoryTimes {
+    /// Returns all directories and times.
+    pub fn iter(&self) -> impl Iterator<Item = (&String, i64)> {
+        let times = self.0.iter().flat_map(|times| times.iter());
+        times.map(|(key, time)| (key, *time))
+    }
+}
+
 /// The files of a layer and the objects in them.
 #[derive(Clone, Debug)]
 pub struct LayerFiles {
@@ -85,6 +108,8 @@ pub struct LayerFiles {
     pub stores: Arc<BTreeMap<String, StoreIdentity>>,
     /// The id of its commit.
     pub commit: Option<CommitId>,
+    /// Times of directories that its entries do not tell: of deletions, and of entries that are missing.
+    pub changed: DirectoryTimes,
     /// Whether entries are missing whose keys a later layer has, too: it comes from a snapshot.
     pub is_folded: bool,
 }
@@ -96,6 +121,22 @@ impl LayerFiles {
             stores: Arc::new(changes.stores),
             ..Self::bare(dir, changes.entries)
         }
+    }
+
+    /// Notes that the layer was committed at a time, with the entries that it has now.
+    pub(in crate::checkout) fn commit(&mut self, id: Option<CommitId>, time: i64) {
+        self.commit = id;
+        let deleted = self.entries.iter().filter(|(_, entry)| entry.is_deletion());
+        let above = deleted.map(|(key, _)| (directory_of(key).to_owned(), time));
+        self.changed = above.collect();
+    }
+
+    /// Returns the directory of each change, and its time, if the entries or `changed` tell it.
+    pub(in crate::checkout) fn changes(&self) -> impl Iterator<Item = (&str, i64)> {
+        let own = self.entries.iter();
+        let own = own.filter_map(|(key, entry)| Some((directory_of(key), entry.time()?)));
+        let told = self.changed.iter().map(|(key, time)| (key.as_str(), time));
+        own.chain(told)
     }
 
     /// Returns a layer of which only the objects are known; `None` for a deleted one.
@@ -112,7 +153,13 @@ impl LayerFiles {
             entries,
             stores: Arc::default(),
             commit: None,
+            changed: DirectoryTimes::default(),
             is_folded: false,
         }
     }
+}
+
+/// Returns the key of the directory of an object.
+pub(in crate::checkout) fn directory_of(key: &str) -> &str {
+    key.rsplit_once('/').map_or("", |(above, _)| above)
 }

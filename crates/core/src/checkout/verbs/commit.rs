@@ -410,7 +410,9 @@ impl CommittedLayer<'_> {
         ours.entries
             .retain(|key, _| !judged.commit.without.contains(key));
         forget_old_attributes(&mut ours.entries, "");
-        ours.commit = commits.all().last_id().and_then(CommitId::parse);
+        if let Some(commit) = commits.all().read().last() {
+            ours.commit(CommitId::parse(&commit.id), commit.time);
+        }
         below.push(ours);
         snapshot::keep(top, &below);
         Ok(Some(AddedCommit {

@@ -153,6 +153,9 @@ impl View {
         pile.known.files.clear();
         pile.known.stores.clear();
         let mut objects = Objects::default();
+        for (key, at) in pile.layers.iter().flat_map(|layer| layer.changed.iter()) {
+            objects.changed(key.as_bytes(), time(at));
+        }
         let mut misfits = Vec::new();
         let mut stores = self.check_stores(pile, &mut misfits);
         self.check_begun(pile, &mut stores, &mut misfits);
@@ -175,7 +178,7 @@ impl View {
                 }
                 let object = match self.entry_object((layer, at), key, entry) {
                     Err(said) => {
-                        objects.set(key.as_bytes(), said, time_of(entry), true);
+                        objects.set(key.as_bytes(), said, time_of(layer, entry), true);
                         continue;
                     }
                     Ok(object) => object,
@@ -194,7 +197,7 @@ impl View {
                 match fitting {
                     Ok(object) => {
                         let said = KeyState::Object(Arc::new(object));
-                        objects.set(key.as_bytes(), said, time_of(entry), true);
+                        objects.set(key.as_bytes(), said, time_of(layer, entry), true);
                     }
                     Err(why) => misfits.push(misfit(layer, at, key, why)),
                 }
@@ -222,7 +225,7 @@ impl View {
                         KeyState::Object(Arc::new(object))
                     }
                 };
-                objects.set(key.as_bytes(), said, time_of(entry), true);
+                objects.set(key.as_bytes(), said, time_of(layer, entry), true);
             }
         }
         for (at, layer) in pile.layers.iter().enumerate() {
@@ -246,7 +249,7 @@ impl View {
                     Ok(object) => KeyState::Attribute(Arc::new(object)),
                     Err(said) => said,
                 };
-                objects.set(key.as_bytes(), said, time_of(entry), true);
+                objects.set(key.as_bytes(), said, time_of(layer, entry), true);
             }
         }
         (objects, misfits)
@@ -528,12 +531,12 @@ fn misfit(layer: &LayerFiles, at: usize, key: &str, why: String) -> Misfit {
     }
 }
 
-fn time_of(entry: &LayerEntry) -> SystemTime {
-    match entry {
-        LayerEntry::Stored(stored) => time(stored.time),
-        LayerEntry::Again(again) => time(again.stored.time),
-        LayerEntry::Uncovered(since) => time(*since),
-        LayerEntry::Deleted => SystemTime::now(),
+fn time_of(layer: &LayerFiles, entry: &LayerEntry) -> Option<SystemTime> {
+    match entry.time() {
+        Some(nanoseconds) => Some(time(nanoseconds)),
+        // Its commit tells it (`LayerFiles::changed`).
+        None if layer.commit.is_some() => None,
+        None => Some(SystemTime::now()),
     }
 }
 
