@@ -61,8 +61,7 @@ pub trait BlockSource: Send + Sync {
     /// Fills `out` with a block or a chunk; `streaming` says that the reader is sequential.
     fn fill(&self, grid: &Grid, number: u64, streaming: bool, out: &mut [u8]) -> Result<()>;
 
-    /// Returns the address of a chunk in a local file if it is stored there as it is served; `read_plain` then reads from
-    /// there.
+    /// Returns the address of a chunk in the file if it is stored there as it is served; `read_plain` then reads from there.
     fn plain(&self, _grid: &Grid, _number: u64) -> Option<u64> {
         None
     }
@@ -106,6 +105,12 @@ pub trait BlockSource: Send + Sync {
     /// reader.
     fn stored(&self, _grid: &Grid, _numbers: &[u64]) -> Vec<FarRanges> {
         Vec::new()
+    }
+
+    /// Returns the stored ranges of parts of chunks: of each chunk its number, and a range of its bytes.
+    fn stored_parts(&self, grid: &Grid, parts: &[(u64, Range<u64>)]) -> Vec<FarRanges> {
+        let numbers: Vec<u64> = parts.iter().map(|(number, _)| *number).collect();
+        self.stored(grid, &numbers)
     }
 
     /// Returns true if `stored` itself may have to wait for a network.
@@ -413,12 +418,14 @@ impl BlockReader {
     fn begin(self: &Arc<Self>, grid: &Grid, wanted: Range<u64>) -> Begun {
         let begun = Begun::default();
         let single = !std::ptr::eq(grid, self.source.grid());
-        if single && !wanted.is_empty() && !self.source.is_far() {
+        if single && !wanted.is_empty() {
             let first = wanted.start - 1;
             if self.source.plain(grid, first).is_some() {
                 return begun;
             }
-            self.source.will_need(grid, first..wanted.end);
+            if !self.source.is_far() {
+                self.source.will_need(grid, first..wanted.end);
+            }
         }
         if single && grid.block_bytes() < WORTH_A_THREAD {
             return begun;
@@ -589,9 +596,6 @@ impl BlockReader {
     /// Fills the first part of `buf` from chunks that are stored one after the other as they are served. Returns the
     /// number of bytes: 0 if there are none.
     fn read_plain(&self, chunks: &Grid, offset: u64, buf: &mut [u8]) -> Result<usize> {
-        if self.source.is_far() {
-            return Ok(0);
-        }
         let (mut begin, mut len) = (None, 0);
         while len < buf.len() {
             let run = chunks.run_at(offset.saturating_add(len as u64));

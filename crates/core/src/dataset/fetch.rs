@@ -10,10 +10,9 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use super::blocks::{BlockReader, FarRanges};
-use super::grid::Grid;
+use super::grid::{Grid, Run};
 use super::stream::{Ahead, Order};
 use crate::dataset::access_pattern::AccessPattern;
-use crate::dataset::cache::Key;
 use crate::dataset::context::Context;
 use crate::dataset::opened::OpenStore;
 use npyfs_base::thread;
@@ -110,6 +109,18 @@ pub(super) fn contiguous(
     }
 }
 
+/// Returns the runs of a grid in a range of the array; the last one ends with the range.
+fn runs_in(grid: &Grid, range: &Range<u64>) -> impl Iterator<Item = Run> {
+    let (mut at, end) = (range.start, range.end);
+    std::iter::from_fn(move || {
+        let left = end.checked_sub(at).filter(|&left| left > 0)?;
+        let mut run = grid.run_at(at);
+        run.len = run.len.clamp(1, left);
+        at += run.len;
+        Some(run)
+    })
+}
+
 /// The parts in which an array is read.
 #[derive(Clone, Copy)]
 enum Unit {
@@ -133,17 +144,24 @@ impl BlockReader {
                 || self.pattern.stream.reads(read.clone(), order)
                 || self.has_whole_blocks(&read);
         }
-        let touched = |grid: &Grid| {
-            let mut numbers = BTreeSet::new();
-            let mut at = read.start;
-            while at < read.end {
-                let run = grid.run_at(at);
-                numbers.insert(run.block);
-                at = at.saturating_add(run.len.max(1));
+        let now = |in_order| match (in_order, self.source.chunks()) {
+            (false, Some(chunks)) => {
+                let parts = runs_in(chunks, &read).filter(|run| !self.has_single(run.block));
+                let parts = parts.map(|run| (run.block, run.at..run.at.saturating_add(run.len)));
+                let parts: Vec<_> = parts.collect();
+                self.source.stored_parts(chunks, &parts)
             }
-            numbers
+            _ => {
+                let runs = runs_in(self.source.grid(), &read);
+                let blocks: BTreeSet<u64> = runs.map(|run| run.block).collect();
+                self.absent_blocks(blocks)
+            }
         };
-        self.fetch_for(read.clone(), self.len, touched, Unit::ChunkRow)
+        self.fetch_for(read.clone(), self.len, now, Unit::ChunkRow)
+    }
+
+    fn has_single(&self, chunk: u64) -> bool {
+        self.context.cache.has(&self.single(chunk))
     }
 
     /// Returns whether any block lies in a range as a whole; blocks follow one another in the array.
@@ -164,27 +182,26 @@ impl BlockReader {
         let bytes = blocks.block_bytes().max(1);
         let at = number.saturating_mul(bytes);
         let end = blocks.blocks().saturating_mul(bytes);
-        let touched = |grid: &Grid| {
-            let own = std::ptr::eq(grid, blocks);
-            BTreeSet::from([if own { number } else { single }])
+        let now = |in_order| match (in_order, self.source.chunks()) {
+            (false, Some(_)) if self.has_single(single) => Vec::new(),
+            (false, Some(chunks)) => self.source.stored(chunks, &[single]),
+            _ => self.absent_blocks([number]),
         };
-        self.fetch_for(at..at.saturating_add(bytes), end, touched, Unit::Block)
+        self.fetch_for(at..at.saturating_add(bytes), end, now, Unit::Block)
     }
 
+    /// Has fetched what `now` returns, which is told whether the reader goes on in order, and what comes next.
     fn fetch_for(
         self: &Arc<Self>,
         read: Range<u64>,
         end: u64,
-        touched: impl Fn(&Grid) -> BTreeSet<u64>,
+        now: impl Fn(bool) -> Vec<FarRanges>,
         unit: Unit,
     ) -> bool {
         let (context, stream) = (&self.context, &self.pattern.stream);
         let at = read.end;
         let in_order = stream.reads(read, order(context));
-        let now = match (in_order, self.source.chunks()) {
-            (false, Some(chunks)) => self.absent(chunks, touched(chunks), |n| self.single(n)),
-            _ => self.absent_blocks(touched(self.source.grid())),
-        };
+        let now = now(in_order);
         if in_order && !now.iter().all(|(far, ranges)| far.has(ranges)) {
             stream.stalls();
         }
@@ -237,21 +254,9 @@ impl BlockReader {
 
     /// Returns where blocks are stored that are not decoded.
     fn absent_blocks(&self, numbers: impl IntoIterator<Item = u64>) -> Vec<FarRanges> {
-        let numbers = numbers.into_iter().filter(|&n| !self.is_spilled(n));
-        self.absent(self.source.grid(), numbers, |n| self.key(n))
-    }
-
-    fn absent(
-        &self,
-        grid: &Grid,
-        numbers: impl IntoIterator<Item = u64>,
-        key: impl Fn(u64) -> Key,
-    ) -> Vec<FarRanges> {
-        let (cache, count) = (&self.context.cache, grid.blocks());
-        let numbers = numbers.into_iter();
-        let absent: Vec<u64> = numbers
-            .filter(|&number| number < count && !cache.has(&key(number)))
-            .collect();
+        let grid = self.source.grid();
+        let is_absent = |n: &u64| *n < grid.blocks() && !self.is_spilled(*n) && !self.has(*n);
+        let absent: Vec<u64> = numbers.into_iter().filter(is_absent).collect();
         self.source.stored(grid, &absent)
     }
 

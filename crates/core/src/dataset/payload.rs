@@ -244,6 +244,21 @@ impl BlockSource for DatasetBlocks {
         vec![(far.clone(), numbers.iter().flat_map(stored).collect())]
     }
 
+    /// Of a chunk that is stored as it is served, a part is where it says.
+    fn stored_parts(&self, grid: &Grid, parts: &[(u64, Range<u64>)]) -> Vec<FarRanges> {
+        let Some((far, chunks)) = self.store.file.far().zip(self.layout.direct()) else {
+            return Vec::new();
+        };
+        let stored = |(number, part): &(u64, Range<u64>)| {
+            let (start, shape) = grid.bounds(*number);
+            match chunks.plain(&start, &shape) {
+                Some(at) => vec![at.saturating_add(part.start)..at.saturating_add(part.end)],
+                None => chunks.stored(&start, &shape),
+            }
+        };
+        vec![(far.clone(), parts.iter().flat_map(stored).collect())]
+    }
+
     fn stored_bytes(&self) -> Option<u64> {
         self.layout.direct()?.stored_bytes()
     }
