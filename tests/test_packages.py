@@ -30,7 +30,7 @@ def one(pattern):
     """The file of that pattern among the packages."""
     if not PACKAGES:
         why = "NPYFS_PACKAGES names no packages, such as mountscripts/package makes: they are NOT tested"
-        pytest.skip(f"needs root: {why}" if os.geteuid() else why)
+        pytest.skip(os.environ.get("NPYFS_NO_PACKAGES") or (f"needs root: {why}" if os.geteuid() else why))
     found = list(Path(PACKAGES).glob(pattern))
     assert len(found) == 1, f"{PACKAGES}: {pattern}: {found}"
     return found[0].resolve()

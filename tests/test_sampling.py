@@ -92,6 +92,61 @@ def test_a_run_says_what_it_leaves_out(tmp_path, whole, passed, said, jobs):
     assert ("NPYFS_SEED=7 tries these again" in done.stdout) is bool(said)
 
 
+MORE = """
+import pytest
+
+@pytest.mark.parametrize("case", range(9))
+def test_cases(case):
+    pass
+
+@pytest.mark.fast
+def test_telling():
+    pass
+
+@pytest.mark.sample("sweep", 2)
+@pytest.mark.parametrize("case", range(3))
+def test_sampled(case):
+    pass
+"""
+
+
+def test_of_areas_that_nothing_touched_every_second_test_is_tried(tmp_path):
+    def tried(seed, areas, jobs=0):
+        env = {**os.environ, "PYTHONPATH": str(HERE), "NPYFS_SEED": str(seed), "NPYFS_ALL": "", "PYTEST_ADDOPTS": "", "NPYFS_CARGO_LOG": ""}
+        env |= {} if areas is None else {"NPYFS_AREAS": areas}
+        env.pop("PYTEST_XDIST_WORKER", None)
+        done = run([sys.executable, "-m", "pytest", "-v", "-p", "no:cacheprovider", "-p", "support.sampling", *(["-n", str(jobs)] if jobs else [])],
+                   cwd=tmp_path, env=env)
+        assert done.returncode == 0, done
+        said = dict(re.findall(r"^(test_\w+): (\d+) of 9 tests$", done.stdout, re.M))
+        ran = set(re.findall(r"test_\w+\.py::\S+(?= PASSED)|(?<=PASSED )test_\w+\.py::\S+", done.stdout))
+        return said, {name: {test for test in ran if test.startswith(f"{name}.py::test_cases")} for name in ("test_remote_x", "test_x")}, len(ran)
+
+    for name in ("test_x", "test_remote_x"):
+        (tmp_path / f"{name}.py").write_text(MORE)
+    (tmp_path / "pytest.ini").write_text((HERE / "pytest.ini").read_text())
+    for areas in (None, "base remote", "test_x test_remote_x"):
+        said, ran, count = tried(1, areas)
+        assert not said and all(len(tests) == 9 for tests in ran.values()) and count == 24
+    said, first, count = tried(1, "base", jobs=2)
+    assert said.keys() == {"test_remote_x"} and len(first["test_x"]) == 9 and count == 15 + len(first["test_remote_x"])
+    # On two days in a row everything.
+    said, second, _ = tried(2, "")
+    assert said == {name: str(len(tests)) for name, tests in second.items()}
+    assert len(first["test_remote_x"] | second["test_remote_x"]) == 9 and not first["test_remote_x"] & second["test_remote_x"]
+
+
+@pytest.mark.fast
+def test_every_test_file_is_of_an_area_and_every_beginning_of_one():
+    names = [path.stem.removeprefix("test_") for path in HERE.glob("test_*.py")]
+    for area, (paths, beginnings) in sampling.AREAS.items():
+        for beginning in beginnings:
+            assert any(name.startswith(beginning) for name in names), f"{area}: no test file begins with test_{beginning}"
+        for path in paths:
+            assert list(REPOSITORY.glob(f"{path}*")), f"{area}: nothing begins with {path}"
+    assert {area for name in names for area in sampling.areas_of(f"test_{name}")} == {sampling.BASE, *sampling.AREAS}
+
+
 def test_what_is_named_is_tried(tmp_path):
     (tmp_path / "test_x.py").write_text(TESTS)
     (tmp_path / "pytest.ini").write_text((HERE / "pytest.ini").read_text())
@@ -120,13 +175,18 @@ def test_a_group_is_tried_whole_when_its_code_or_its_tests_have_changed(tmp_path
     commit("src/cli/setup/files.rs", "code")
     commit("tests/test_x.py", TESTS)
     commit("src/main.rs", "code")
-    for back, groups in [(1, ""), (2, "crash page sweep"), (3, "crash package page sweep")]:
+    every = " ".join(sorted([sampling.BASE, *sampling.AREAS]))
+    for back, groups, areas in [(1, "", every), (2, "crash page sweep", f"{every} test_x"), (3, "crash package page sweep", f"{every} test_x")]:
         done = changed(f"HEAD~{back}", tmp_path)
-        assert (done.returncode, done.stdout.split()) == (0, groups.split()), done
+        assert done.returncode == 0, done
+        assert [line.split() for line in done.stdout.splitlines()] == [groups.split(), sorted(areas.split())], done
     commit("crates/core/src/checkout/layer.rs", "code\n")
     commit("crates/core/src/checkout/layer.rs", "    //! A reason.\ncode\n")
-    for back, groups in [(1, ""), (2, "crash fault")]:
-        assert changed(f"HEAD~{back}", tmp_path).stdout.split() == groups.split()
+    for back, groups, areas in [(1, "", ""), (2, "crash fault", "checkouts")]:
+        assert changed(f"HEAD~{back}", tmp_path).stdout == f"{groups}\n{areas}\n"
+    commit("docs/remote.md", "words\n")
+    commit("benches/x.py", "code\n")
+    assert changed("HEAD~2", tmp_path).stdout == "page\npages\n"
     assert changed("0123456789abcdef", tmp_path).returncode == 1
 
 

@@ -18,6 +18,7 @@ from . import promises
 MAY_LACK = {
     r"needs root\b": "the machine may run the tests as a normal user",
     r"\.\./shared/fixtures\b.* is absent": "real files of other people, which are not in the repository",
+    r"not their day\b": "packages are not made every day",
     r"this kernel\b": "the kernel may be older than what is tried",
 }
 CI = bool(os.environ.get("NPYFS_CI"))
