@@ -249,14 +249,15 @@ impl BlockSource for DatasetBlocks {
         let Some((far, chunks)) = self.store.file.far().zip(self.layout.direct()) else {
             return Vec::new();
         };
-        let stored = |(number, part): &(u64, Range<u64>)| {
+        let mut ranges = Vec::new();
+        for (number, part) in parts {
             let (start, shape) = grid.bounds(*number);
             match chunks.plain(&start, &shape) {
-                Some(at) => vec![at.saturating_add(part.start)..at.saturating_add(part.end)],
-                None => chunks.stored(&start, &shape),
+                Some(at) => ranges.push(at.saturating_add(part.start)..at.saturating_add(part.end)),
+                None => ranges.extend(chunks.stored(&start, &shape)),
             }
-        };
-        vec![(far.clone(), parts.iter().flat_map(stored).collect())]
+        }
+        vec![(far.clone(), ranges)]
     }
 
     fn stored_bytes(&self) -> Option<u64> {
