@@ -420,7 +420,7 @@ impl BlockReader {
         let single = !std::ptr::eq(grid, self.source.grid());
         if single && !wanted.is_empty() {
             let first = wanted.start - 1;
-            if self.source.plain(grid, first).is_some() {
+            if self.plain(grid, first).is_some() {
                 return begun;
             }
             if !self.source.is_far() {
@@ -593,13 +593,23 @@ impl BlockReader {
         }
     }
 
+    /// Returns the address of a chunk that is read from the file as it is served. A remote chunk that rows cut is fetched as
+    /// a whole: a reader of some rows wants other ones, too.
+    fn plain(&self, chunks: &Grid, number: u64) -> Option<u64> {
+        let is_whole = self.source.is_far() && chunks.chunk_row().blocks != 1;
+        match is_whole {
+            true => None,
+            false => self.source.plain(chunks, number),
+        }
+    }
+
     /// Fills the first part of `buf` from chunks that are stored one after the other as they are served. Returns the
     /// number of bytes: 0 if there are none.
     fn read_plain(&self, chunks: &Grid, offset: u64, buf: &mut [u8]) -> Result<usize> {
         let (mut begin, mut len) = (None, 0);
         while len < buf.len() {
             let run = chunks.run_at(offset.saturating_add(len as u64));
-            let Some(address) = self.source.plain(chunks, run.block) else {
+            let Some(address) = self.plain(chunks, run.block) else {
                 break;
             };
             let address = address.checked_add(run.at).ok_or_else(short)?;

@@ -144,18 +144,23 @@ impl BlockReader {
                 || self.pattern.stream.reads(read.clone(), order)
                 || self.has_whole_blocks(&read);
         }
+        let touched = |grid: &Grid| -> BTreeSet<u64> {
+            let runs = runs_in(grid, &read);
+            runs.map(|run| run.block).collect()
+        };
         let now = |in_order| match (in_order, self.source.chunks()) {
-            (false, Some(chunks)) => {
+            (false, Some(chunks)) if chunks.chunk_row().blocks == 1 => {
                 let parts = runs_in(chunks, &read).filter(|run| !self.has_single(run.block));
                 let parts = parts.map(|run| (run.block, run.at..run.at.saturating_add(run.len)));
                 let parts: Vec<_> = parts.collect();
                 self.source.stored_parts(chunks, &parts)
             }
-            _ => {
-                let runs = runs_in(self.source.grid(), &read);
-                let blocks: BTreeSet<u64> = runs.map(|run| run.block).collect();
-                self.absent_blocks(blocks)
+            (false, Some(chunks)) => {
+                let absent = touched(chunks).into_iter();
+                let absent: Vec<u64> = absent.filter(|&n| !self.has_single(n)).collect();
+                self.source.stored(chunks, &absent)
             }
+            _ => self.absent_blocks(touched(self.source.grid())),
         };
         self.fetch_for(read.clone(), self.len, now, Unit::ChunkRow)
     }
