@@ -37,7 +37,7 @@ GROUPS = {
     "damage": ["crates/codec/src", "crates/worker/src/walk", "crates/worker/src/ffi"],
     "sweep": ["crates/codec/src", "crates/base/src/npy", "crates/worker/src/walk", "crates/core/src/dataset/chunked", "crates/core/src/dataset/blocks"],
     "option": ["src/cli/options", "crates/base/src/options"],
-    "package": ["Cargo.toml", "Cargo.lock", "mountscripts/package", "mountscripts/debian-root", "mountscripts/install", "src/cli/setup"],
+    "package": ["Cargo.toml", "Cargo.lock", "tests/lab", "mountscripts/package", "mountscripts/debian-root", "mountscripts/install", "src/cli/setup"],
     "page": ["docs/", "README.md"],
     "history": ["crates/core/src/checkout/history", "crates/core/src/checkout/mirror", "crates/core/src/checkout/verbs", "crates/core/src/checkout/write", "crates/core/src/checkout/view/follow.rs"],
     "memory": ["crates/core/src/tree", "crates/core/src/formats", "crates/core/src/store", "crates/core/src/checkout/view", "crates/base/src/heap.rs", "src/mount"],
