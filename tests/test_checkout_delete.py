@@ -4,6 +4,7 @@ next mount shows, exit codes, and h5py by daf's rules on what was exported."""
 import errno
 import os
 import shutil
+import time
 
 import h5py
 import numpy as np
@@ -184,11 +185,44 @@ def test_rsync_deletes_what_is_gone(store, tmp_path):
         run(["rsync", "-a", f"{mount.path}/", f"{tmp_path}/copy/"], check=True)
         shutil.rmtree(tmp_path / "copy" / MATRIX)
         os.unlink(tmp_path / "copy" / f"{MATRIX}.npz")
+        os.utime(tmp_path / "copy", (10**9, 10**9))
         for _ in range(2):
             run(["rsync", "-a", "--delete", f"{tmp_path}/copy/", f"{mount.path}/"], check=True)
         assert run(["rsync", "-ain", "--delete", f"{tmp_path}/copy/", f"{mount.path}/"], check=True).stdout.strip() == ""
     with Mount(store, checkout="c") as mount:
         assert sorted(os.listdir(mount.path)) == sorted(os.listdir(tmp_path / "copy"))
+
+
+@pytest.mark.parametrize("late", [0.0, 0.8])
+def test_rsync_finds_nothing_to_do_again(store, tmp_path, late):
+    """The times of directories that a program sets stay, also when files in them are stored after that."""
+    with Mount(store, checkout="c") as mount:
+        run(["rsync", "-a", f"{mount.path}/", f"{tmp_path}/copy/"], check=True)
+        shutil.rmtree(tmp_path / "copy" / MATRIX)
+        os.unlink(tmp_path / "copy" / f"{MATRIX}.npz")
+        np.save(tmp_path / "copy" / "cell#weight.npy", np.arange(3.0))
+        for folder, _, _ in os.walk(tmp_path / "copy"):
+            os.utime(folder, (10**9, 10**9))
+        for _ in range(2):
+            run(["rsync", "-a", "--delete", f"{tmp_path}/copy/", f"{mount.path}/"], check=True)
+        time.sleep(late)
+        assert run(["rsync", "-ain", "--delete", f"{tmp_path}/copy/", f"{mount.path}/"], check=True).stdout.strip() == ""
+        assert os.stat(mount.path).st_mtime == 10**9
+        os.unlink(mount / "cell#age.npy")
+        assert time.time() - os.stat(mount.path).st_mtime < 60
+
+
+def test_a_deletion_that_is_not_committed_has_one_time(store):
+    """Each mount shows the time of the deletion, not its own."""
+    with Mount(store, checkout="c") as mount:
+        os.unlink(mount / "cell#age.npy")
+    time.sleep(0.1)
+    remounted = time.time_ns()
+    times = []
+    for _ in range(2):
+        with Mount(store, checkout="c") as mount:
+            times.append(os.stat(mount.path).st_mtime_ns)
+    assert times[0] == times[1] < remounted
 
 
 def test_a_link_and_long_text_stay_deleted(tmp_path):

@@ -246,19 +246,16 @@ impl View {
     pub fn remove(&self, key: &str) {
         let mut pile = self.pile();
         pile.misfits.retain(|misfit| misfit.key != key);
+        let now = SystemTime::now();
         if let Some((_, layer)) = pile.uppermost() {
-            layer.entries.insert(key.to_owned(), LayerEntry::Deleted);
+            layer.delete(key, now);
             forget_old_attributes(&mut layer.entries, key);
         }
         if self.is_begun(key) {
             self.note_begun(&pile);
         }
-        self.objects_mut().set(
-            key.as_bytes(),
-            KeyState::Deleted,
-            Some(SystemTime::now()),
-            true,
-        );
+        let mut objects = self.objects_mut();
+        objects.set(key.as_bytes(), KeyState::Deleted, Some(now), true);
     }
 
     /// Puts an attribute at its key; `None` removes it from its object.
@@ -268,15 +265,19 @@ impl View {
         let Some((at, layer)) = pile.uppermost() else {
             return;
         };
-        layer.entries.insert(key.to_owned(), stored.cloned().into());
-        let said = match stored {
+        let (said, time) = match stored {
             Some(stored) => {
+                let entry = LayerEntry::Stored(stored.clone());
+                layer.entries.insert(key.to_owned(), entry);
                 let object = self.object_of(layer, (&layer.dir, at), key, stored);
-                KeyState::Attribute(Arc::new(object))
+                (KeyState::Attribute(Arc::new(object)), time(stored.time))
             }
-            None => KeyState::Deleted,
+            None => {
+                let now = SystemTime::now();
+                layer.delete(key, now);
+                (KeyState::Deleted, now)
+            }
         };
-        let time = stored.map_or_else(SystemTime::now, |stored| time(stored.time));
         let mut objects = self.objects_mut();
         objects.has_attributes = true;
         objects.set(key.as_bytes(), said, Some(time), false);

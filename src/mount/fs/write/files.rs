@@ -386,9 +386,7 @@ impl Fs {
                 Node::Symlink(_) => Err(refused(libc::EPERM, "a symbolic link")),
                 Node::Directory(_) => {
                     let path = self.names(ino)?;
-                    if let Some(time) = change.mtime
-                        && !path.is_empty()
-                    {
+                    if let Some(time) = change.mtime {
                         writer.set_directory_time(&path, time)?;
                     }
                     Ok(self.getattr(ino).map_err(back)?)

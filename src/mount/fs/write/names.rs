@@ -307,20 +307,21 @@ impl Writer {
         Ok(false)
     }
 
-    /// Sets the time of a directory, if the target keeps it.
+    /// Sets the time of a directory: for good if it is an object of the layer, else in this mount.
     pub fn set_directory_time(&self, path: &[Vec<u8>], time: SystemTime) -> Result<()> {
-        self.pending.forget_time(path);
         let mut entries = self.pending.entries();
         if let Some(PendingEntry::Directory(known)) = entries.get_mut(path) {
             *known = time;
+            self.pending.forget_time(path);
             return Ok(());
         }
         drop(entries);
-        let key = path.join(&b'/');
-        if let Ok(key) = String::from_utf8(key) {
-            // A store keeps no time for groups; the time then stays unchanged.
-            let _ = self.target.set_time(&key, time);
+        if let Ok(key) = String::from_utf8(path.join(&b'/'))
+            && !key.is_empty()
+        {
+            self.target.set_time(&key, time)?;
         }
+        self.pending.set_time(path, time);
         Ok(())
     }
 

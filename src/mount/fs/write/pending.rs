@@ -39,12 +39,32 @@ impl PendingEntry {
     }
 }
 
+/// What this mount says of the time of a stored directory.
+#[derive(Clone, Copy)]
+enum NewTime {
+    /// Names in it changed.
+    Changed(SystemTime),
+    /// A program set it, at `at`. A store keeps no time of a directory, so it holds until a later change, or the unmount.
+    Set { time: SystemTime, at: SystemTime },
+}
+
+impl NewTime {
+    /// Returns the time to show of a directory whose contents changed at `stored`.
+    fn over(self, stored: SystemTime) -> SystemTime {
+        match self {
+            Self::Changed(time) => time.max(stored),
+            Self::Set { time, at } if stored <= at => time,
+            Self::Set { .. } => stored,
+        }
+    }
+}
+
 /// All pending entries. Any thread may use this table.
 #[derive(Default)]
 pub(super) struct Pending {
     entries: Mutex<BTreeMap<Path, PendingEntry>>,
-    /// The time of the last change of names in a directory through this mount.
-    times: Mutex<HashMap<Path, SystemTime>>,
+    /// The times of directories whose names changed through this mount, or whose time was set.
+    times: Mutex<HashMap<Path, NewTime>>,
     /// Counts changes of the set of directories.
     generation: AtomicU64,
 }
@@ -240,18 +260,26 @@ impl Pending {
             .collect()
     }
 
-    fn times(&self) -> MutexGuard<'_, HashMap<Path, SystemTime>> {
+    fn times(&self) -> MutexGuard<'_, HashMap<Path, NewTime>> {
         self.times.lock().unwrap_or_else(|e| e.into_inner())
     }
 
     /// Notes that the names in the directory of a path change now.
     pub(super) fn touch_above(&self, path: &[Vec<u8>]) {
         if let Some((_, above)) = path.split_last() {
-            self.times().insert(above.to_vec(), SystemTime::now());
+            let now = NewTime::Changed(SystemTime::now());
+            self.times().insert(above.to_vec(), now);
         }
     }
 
-    /// Forgets the time of a directory that is gone or whose time was set.
+    /// Sets the time of a directory.
+    pub(super) fn set_time(&self, path: &[Vec<u8>], time: SystemTime) {
+        let at = SystemTime::now();
+        let set = NewTime::Set { time, at };
+        self.times().insert(path.to_vec(), set);
+    }
+
+    /// Forgets the time of a directory that is gone, or that has one of its own.
     pub(super) fn forget_time(&self, path: &[Vec<u8>]) {
         self.times().remove(path);
     }
@@ -362,8 +390,8 @@ impl Directory for PendingDirectory {
                 ..self.target.root().ownership()
             },
         };
-        if let Some(&changed) = self.pending.times().get(&self.path) {
-            own.mtime = own.mtime.max(changed);
+        if let Some(new) = self.pending.times().get(&self.path) {
+            own.mtime = new.over(own.mtime);
         }
         own
     }

@@ -37,7 +37,7 @@ pub(in crate::checkout) fn add_layers(
         let mut files = match said(dir, commit)? {
             None => {
                 let (layer, changes) = committed(dir, commit, held)?;
-                on_top(&layer, changes, all)?
+                undated(&layer, changes, all)?
             }
             Some(changes) => {
                 let layer = match held {
@@ -46,7 +46,7 @@ pub(in crate::checkout) fn add_layers(
                 };
                 LayerFiles {
                     stores: known.of(commit)?,
-                    ..on_top(&layer, changes, all)?
+                    ..undated(&layer, changes, all)?
                 }
             }
         };
@@ -60,8 +60,20 @@ pub(in crate::checkout) fn add_layers(
     Ok(())
 }
 
-/// Returns a layer as it is on top of others, with the objects that it restores.
-pub fn on_top(dir: &Dir, mut changes: IndexChanges, below: &[LayerFiles]) -> Result<LayerFiles> {
+/// Returns a layer that is not committed as it is on top of others, with the objects that it restores. Its deletions have
+/// the time of its index, as they record none.
+pub fn on_top(dir: &Dir, changes: IndexChanges, below: &[LayerFiles]) -> Result<LayerFiles> {
+    let mut files = undated(dir, changes, below)?;
+    let written = || {
+        Some(index::nanoseconds(
+            dir.look(index::NAME).ok()?.modified().ok()?,
+        ))
+    };
+    files.date_deletions(written);
+    Ok(files)
+}
+
+fn undated(dir: &Dir, mut changes: IndexChanges, below: &[LayerFiles]) -> Result<LayerFiles> {
     let restored = std::mem::take(&mut changes.restored);
     let mut files = LayerFiles::of(dir, changes);
     // Most are of a few layers.

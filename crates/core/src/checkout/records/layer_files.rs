@@ -4,10 +4,11 @@ use std::collections::{BTreeMap, btree_map};
 use std::fmt;
 use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
+use std::time::SystemTime;
 
 use super::entry::{LayerEntry, forget_old_attributes};
 use super::fit::StoreIdentity;
-use super::index::{IndexChanges, StoredObject};
+use super::index::{IndexChanges, StoredObject, nanoseconds};
 use super::names::checkout_of;
 use npyfs_io::dir::Dir;
 
@@ -76,16 +77,22 @@ pub struct DirectoryTimes(Option<Arc<BTreeMap<String, i64>>>);
 
 impl FromIterator<(String, i64)> for DirectoryTimes {
     fn from_iter<T: IntoIterator<Item = (String, i64)>>(changes: T) -> Self {
-        let mut latest = BTreeMap::new();
+        let mut all = Self::default();
         for (key, time) in changes {
-            let known = latest.entry(key).or_insert(time);
-            *known = time.max(*known);
+            all.note(key, time);
         }
-        Self((!latest.is_empty()).then(|| Arc::new(latest)))
+        all
     }
 }
 
 impl DirectoryTimes {
+    /// Notes that a directory was changed at a time.
+    pub(in crate::checkout) fn note(&mut self, key: String, time: i64) {
+        let latest = Arc::make_mut(self.0.get_or_insert_default());
+        let known = latest.entry(key).or_insert(time);
+        *known = time.max(*known);
+    }
+
     /// Returns all directories and times.
     pub fn iter(&self) -> impl Iterator<Item = (&String, i64)> {
         let times = self.0.iter().flat_map(|times| times.iter());
@@ -126,9 +133,24 @@ impl LayerFiles {
     /// Notes that the layer was committed at a time, with the entries that it has now.
     pub(in crate::checkout) fn commit(&mut self, id: Option<CommitId>, time: i64) {
         self.commit = id;
+        self.date_deletions(|| Some(time));
+    }
+
+    /// Deletes the object at a key.
+    pub(in crate::checkout) fn delete(&mut self, key: &str, now: SystemTime) {
+        self.entries.insert(key.to_owned(), LayerEntry::Deleted);
+        let above = directory_of(key).to_owned();
+        self.changed.note(above, nanoseconds(now));
+    }
+
+    /// Gives all deletions a time, which they do not have themselves.
+    pub(in crate::checkout) fn date_deletions(&mut self, time: impl FnOnce() -> Option<i64>) {
         let deleted = self.entries.iter().filter(|(_, entry)| entry.is_deletion());
-        let above = deleted.map(|(key, _)| (directory_of(key).to_owned(), time));
-        self.changed = above.collect();
+        let mut above = deleted.map(|(key, _)| directory_of(key)).peekable();
+        self.changed = match above.peek().and_then(|_| time()) {
+            Some(time) => above.map(|key| (key.to_owned(), time)).collect(),
+            None => DirectoryTimes::default(),
+        };
     }
 
     /// Returns the directory of each change, and its time, if the entries or `changed` tell it.

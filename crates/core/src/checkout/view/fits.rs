@@ -178,7 +178,7 @@ impl View {
                 }
                 let object = match self.entry_object((layer, at), key, entry) {
                     Err(said) => {
-                        objects.set(key.as_bytes(), said, time_of(layer, entry), true);
+                        objects.set(key.as_bytes(), said, entry.time().map(time), true);
                         continue;
                     }
                     Ok(object) => object,
@@ -197,7 +197,7 @@ impl View {
                 match fitting {
                     Ok(object) => {
                         let said = KeyState::Object(Arc::new(object));
-                        objects.set(key.as_bytes(), said, time_of(layer, entry), true);
+                        objects.set(key.as_bytes(), said, entry.time().map(time), true);
                     }
                     Err(why) => misfits.push(misfit(layer, at, key, why)),
                 }
@@ -225,7 +225,7 @@ impl View {
                         KeyState::Object(Arc::new(object))
                     }
                 };
-                objects.set(key.as_bytes(), said, time_of(layer, entry), true);
+                objects.set(key.as_bytes(), said, entry.time().map(time), true);
             }
         }
         for (at, layer) in pile.layers.iter().enumerate() {
@@ -249,7 +249,7 @@ impl View {
                     Ok(object) => KeyState::Attribute(Arc::new(object)),
                     Err(said) => said,
                 };
-                objects.set(key.as_bytes(), said, time_of(layer, entry), true);
+                objects.set(key.as_bytes(), said, entry.time().map(time), true);
             }
         }
         (objects, misfits)
@@ -528,15 +528,6 @@ fn misfit(layer: &LayerFiles, at: usize, key: &str, why: String) -> Misfit {
         key: key.to_owned(),
         is_deletion: layer.entries.get(key).is_some_and(LayerEntry::is_deletion),
         why,
-    }
-}
-
-fn time_of(layer: &LayerFiles, entry: &LayerEntry) -> Option<SystemTime> {
-    match entry.time() {
-        Some(nanoseconds) => Some(time(nanoseconds)),
-        // Its commit tells it (`LayerFiles::changed`).
-        None if layer.commit.is_some() => None,
-        None => Some(SystemTime::now()),
     }
 }
 
