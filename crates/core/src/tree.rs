@@ -9,6 +9,7 @@ pub mod control;
 pub mod info;
 pub mod inode;
 pub mod name;
+pub mod overlay;
 pub mod path;
 pub mod subtree;
 pub mod suggestion;
@@ -59,6 +60,11 @@ pub trait LazyEntries: Send + Sync {
     /// parts of one.
     fn are_objects(&self) -> bool {
         false
+    }
+
+    /// Returns whether all entries are files.
+    fn are_files(&self) -> bool {
+        self.are_objects()
     }
 }
 
@@ -148,7 +154,7 @@ impl Listing {
     /// Returns the entries that the listing of a directory on top takes over as they are: files that are made on demand. It
     /// wraps directories, so that entries among which may be some are not taken over.
     pub fn files_on_demand(&self) -> Option<Arc<dyn LazyEntries>> {
-        self.many.clone().filter(|many| many.are_objects())
+        self.many.clone().filter(|many| many.are_files())
     }
 
     /// Returns the entries but those that were taken over.

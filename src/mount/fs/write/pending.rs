@@ -13,9 +13,8 @@ use super::body::{Body, BodyState, ScratchFile};
 use super::two_forms::file_beside;
 use npyfs_base::error::Result;
 use npyfs_core::store::target::Target;
-use npyfs_core::tree::array::StoredArray;
-use npyfs_core::tree::{Directory, Listing, Node, StoreHandle};
-use npyfs_hdf5::Attribute;
+use npyfs_core::tree::overlay::{self, Added, Overlay};
+use npyfs_core::tree::{Directory, Node};
 use npyfs_io::file::Ownership;
 
 /// The names that lead to an entry, from the root.
@@ -365,19 +364,72 @@ impl PendingDirectory {
         }))
     }
 
-    /// Returns the node that is shown if `entry` stands over `stored`.
-    fn shown(&self, path: Path, entry: Option<PendingEntry>, stored: Option<Node>) -> Option<Node> {
-        match (entry, stored) {
-            (Some(PendingEntry::File(body)), _) => Some(Node::File(Arc::new(ScratchFile(body)))),
-            (Some(PendingEntry::Hidden | PendingEntry::Unwritten), _) => None,
-            (_, Some(Node::Directory(below))) => Some(self.directory(path, Some(below))),
-            (Some(PendingEntry::Directory(_)), _) => Some(self.directory(path, None)),
-            (None, stored) => stored,
-        }
+    /// Returns the entry at a name, unless it is shown as it is stored.
+    fn entry(&self, name: &[u8]) -> Option<PendingEntry> {
+        let entry = self.pending.get(&self.child(name));
+        entry.filter(|entry| !entry.reads_as_stored())
+    }
+
+    /// Returns all such entries with their names.
+    fn entries(&self) -> impl Iterator<Item = (Vec<u8>, PendingEntry)> {
+        let depth = self.path.len() + 1;
+        let below = self.pending.below(&self.path).into_iter();
+        below
+            .filter(move |(at, entry)| at.len() == depth && !entry.reads_as_stored())
+            .filter_map(|(mut at, entry)| Some((at.pop()?, entry)))
     }
 }
 
-impl Directory for PendingDirectory {
+impl Overlay for PendingDirectory {
+    fn below(&self) -> Result<Option<Arc<dyn Directory>>> {
+        Ok(self.below.clone())
+    }
+
+    fn is_unchanged(&self) -> bool {
+        self.entries().next().is_none()
+    }
+
+    fn added(&self, name: &[u8]) -> Result<Option<Node>> {
+        Ok(match self.entry(name) {
+            Some(PendingEntry::File(body)) => Some(Node::File(Arc::new(ScratchFile(body)))),
+            _ => None,
+        })
+    }
+
+    fn kept(&self, name: &[u8], node: Node) -> Result<Option<Node>> {
+        Ok(match (self.entry(name), node) {
+            (None | Some(PendingEntry::Directory(_)), Node::Directory(below)) => {
+                Some(self.directory(self.child(name), Some(below)))
+            }
+            (None, node) => Some(node),
+            (Some(_), _) => None,
+        })
+    }
+
+    fn implied(&self, name: &[u8]) -> Option<Node> {
+        match self.entry(name)? {
+            PendingEntry::Directory(_) => Some(self.directory(self.child(name), None)),
+            PendingEntry::File(_) | PendingEntry::Hidden | PendingEntry::Unwritten => None,
+        }
+    }
+
+    fn all_added(&self) -> Result<Added> {
+        let mut added = Added::default();
+        for (name, entry) in self.entries() {
+            match entry {
+                PendingEntry::File(body) => {
+                    let file = Node::File(Arc::new(ScratchFile(body)));
+                    added.entries.push((name, file));
+                }
+                PendingEntry::Directory(_) => {
+                    added.implied.insert(name);
+                }
+                PendingEntry::Hidden | PendingEntry::Unwritten => {}
+            }
+        }
+        Ok(added)
+    }
+
     fn ownership(&self) -> Ownership {
         let mut own = match (&self.below, self.pending.get(&self.path)) {
             (Some(below), _) => below.ownership(),
@@ -396,50 +448,6 @@ impl Directory for PendingDirectory {
         own
     }
 
-    fn list(&self) -> Result<Arc<Listing>> {
-        let mut own: BTreeMap<Vec<u8>, PendingEntry> = self
-            .pending
-            .below(&self.path)
-            .into_iter()
-            .filter(|(at, entry)| at.len() == self.path.len() + 1 && !entry.reads_as_stored())
-            .filter_map(|(mut at, entry)| Some((at.pop()?, entry)))
-            .collect();
-        let listing = match &self.below {
-            Some(below) => below.list()?,
-            None => Arc::default(),
-        };
-        let many = listing.files_on_demand().filter(|_| own.is_empty());
-        let mut entries = Vec::new();
-        for (name, node) in listing.others(many.as_deref()) {
-            let entry = own.remove(&*name);
-            if let Some(node) = self.shown(self.child(&name), entry, Some(node.into_owned())) {
-                entries.push((name.into_owned(), node));
-            }
-        }
-        for (name, entry) in own {
-            if let Some(node) = self.shown(self.child(&name), Some(entry), None) {
-                entries.push((name, node));
-            }
-        }
-        let mut shown = Listing::new(entries, listing.left_out.clone(), listing.notes.clone())
-            .with_damage(listing.damage.clone());
-        shown.many = many;
-        Ok(Arc::new(shown))
-    }
-
-    fn lookup(&self, name: &[u8]) -> Result<Option<Node>> {
-        let path = self.child(name);
-        let entry = self
-            .pending
-            .get(&path)
-            .filter(|entry| !entry.reads_as_stored());
-        let stored = match (&entry, &self.below) {
-            (None | Some(PendingEntry::Directory(_)), Some(below)) => below.lookup(name)?,
-            _ => None,
-        };
-        Ok(self.shown(path, entry, stored))
-    }
-
     fn is_current(&self) -> bool {
         let now = self.pending.generation.load(Ordering::Acquire);
         let same = !self.is_fixed || self.generation == now;
@@ -447,36 +455,18 @@ impl Directory for PendingDirectory {
         same && is_as_it_was() && self.below.as_ref().is_none_or(|below| below.is_current())
     }
 
-    fn at_present(&self) -> Result<Option<Arc<dyn Directory>>> {
+    fn at_present(&self) -> Result<Option<Self>> {
         let generation = self.pending.generation.load(Ordering::Acquire);
         let shown = self.pending.shown();
-        let below = match &self.below {
-            Some(below) => Some(below.at_present()?.unwrap_or_else(|| below.clone())),
-            None => None,
-        };
-        Ok(Some(Arc::new(Self {
+        Ok(Some(Self {
             pending: self.pending.clone(),
             target: self.target.clone(),
             path: self.path.clone(),
-            below,
+            below: overlay::at_present(&self.below)?,
             generation,
             shown: Some(shown),
             is_fixed: true,
-        })))
-    }
-
-    fn array(self: Arc<Self>) -> Result<Option<Arc<dyn StoredArray>>> {
-        self.below.clone().map_or(Ok(None), |below| below.array())
-    }
-
-    fn is_store(&self) -> bool {
-        self.below.as_ref().is_some_and(|below| below.is_store())
-    }
-
-    fn format(&self) -> Result<&'static str> {
-        self.below
-            .as_ref()
-            .map_or(Ok("plain"), |below| below.format())
+        }))
     }
 
     fn info(&self) -> Result<Json> {
@@ -484,16 +474,5 @@ impl Directory for PendingDirectory {
             Some(below) => below.info(),
             None => Ok(json!({ "kind": "scratch" })),
         }
-    }
-
-    fn attributes(&self) -> Result<Vec<Attribute>> {
-        match &self.below {
-            Some(below) => below.attributes(),
-            None => Ok(Vec::new()),
-        }
-    }
-
-    fn handle(&self) -> Option<StoreHandle> {
-        self.below.as_ref()?.handle()
     }
 }

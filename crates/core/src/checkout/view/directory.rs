@@ -15,8 +15,9 @@ use crate::store::extent;
 use crate::tree::array::StoredArray;
 use crate::tree::info;
 use crate::tree::name::{unescape, visible_with};
-use crate::tree::{Directory, Listing, Node, Scales, Seer, StoreHandle};
-use npyfs_base::error::{Result, readable, retry_stale};
+use crate::tree::overlay::{self, Added, Overlay};
+use crate::tree::{Directory, Node, Scales};
+use npyfs_base::error::{Result, readable};
 use npyfs_base::npy::dtype::DType;
 use npyfs_base::npy::dtype::Kind;
 use npyfs_base::npy::dtype::Order;
@@ -87,14 +88,6 @@ impl ViewDirectory {
         }))
     }
 
-    /// Returns the listing below the layers; empty if there is none.
-    fn listing(&self) -> Result<Arc<Listing>> {
-        match &self.below {
-            Some(below) => below.list(),
-            None => Ok(Arc::default()),
-        }
-    }
-
     /// Returns the keys directly below this directory that layers mention.
     fn keys(&self) -> BTreeMap<Vec<u8>, KeyState> {
         let objects = self.view.objects();
@@ -106,14 +99,6 @@ impl ViewDirectory {
             .filter(|(key, _)| !key[start.len()..].contains(&b'/'))
             .map(|(key, said)| (key.clone(), said.clone()))
             .collect()
-    }
-
-    /// Returns whether no layer mentions anything below this directory, and its files are shown as they are.
-    fn is_untouched(&self) -> bool {
-        let objects = self.view.objects();
-        let start = self.start();
-        let mut below = objects.by_key.range(start.clone()..);
-        self.origin.is_none() && below.next().is_none_or(|(key, _)| !key.starts_with(&start))
     }
 
     /// Returns the names of directories here that exist only because objects are below them.
@@ -148,46 +133,14 @@ impl ViewDirectory {
         }
     }
 
-    /// Returns the node with a name, according to the present state of the layers.
-    fn find(&self, name: &[u8]) -> Result<Option<Node>> {
-        let whole = join(&self.key, &self.view.key_name(name));
-        let stem = join(&self.key, stem(&self.view.key_name(name)));
-        let by_stem = (stem != whole).then(|| self.view.object(&stem)).flatten();
-        let said = self.view.object(&whole);
-        for (key, said) in [(&stem, &by_stem), (&whole, &said)] {
-            if let Some(KeyState::Object(object)) = said
-                && let Some(node) = object.find(name)?
-                && self.key_of(name, &node) == *key
-            {
-                return Ok(Some(self.shown(key.clone(), node, Some(&object.origin))));
-            }
-        }
-        let below = match &self.below {
-            Some(below) => below.lookup(name)?,
-            None => None,
-        };
-        if let Some(node) = below {
-            let key = self.key_of(name, &node);
-            let said = if key == whole { said } else { by_stem };
-            let origin = match &said {
-                None => Some(self.origin.as_ref()),
-                Some(said) => said.uncovered().map(Some),
-            };
-            if let Some(origin) = origin {
-                return Ok(Some(self.shown(key, node, origin)));
-            }
-        }
-        let implied = self.view.has_below(&whole);
-        Ok(implied.then(|| self.directory(whole, None, None)))
-    }
-
     /// Changes the list of members in an attribute as an export does: new members are appended in the order of keys,
     /// and deleted ones are removed.
     fn relist(&self, list: &mut Attribute, keys: &BTreeMap<Vec<u8>, KeyState>) -> Result<()> {
         let Some(mut names) = names(list) else {
             return Ok(());
         };
-        let listing = self.listing()?;
+        let listing = self.below.as_ref().map(|below| below.list());
+        let listing = listing.transpose()?.unwrap_or_default();
         let there: BTreeSet<Vec<u8>> = listing
             .iter()
             .map(|(name, node)| self.key_of(&name, &node))
@@ -205,13 +158,82 @@ impl ViewDirectory {
         list.value = Ok(value(&names));
         Ok(())
     }
-
-    fn changed(&self) -> Option<SystemTime> {
-        self.view.objects().times.get(&self.key).copied()
-    }
 }
 
-impl Directory for ViewDirectory {
+impl Overlay for ViewDirectory {
+    fn refresh(&self) {
+        self.view.refresh(&self.key);
+    }
+
+    fn below(&self) -> Result<Option<Arc<dyn Directory>>> {
+        Ok(self.below.clone())
+    }
+
+    fn is_unchanged(&self) -> bool {
+        let objects = self.view.objects();
+        let start = self.start();
+        let mut below = objects.by_key.range(start.clone()..);
+        self.origin.is_none() && below.next().is_none_or(|(key, _)| !key.starts_with(&start))
+    }
+
+    fn added(&self, name: &[u8]) -> Result<Option<Node>> {
+        let spelled = self.view.key_name(name);
+        let whole = join(&self.key, &spelled);
+        let stem = join(&self.key, stem(&spelled));
+        let is_bare = stem == whole;
+        for key in [stem, whole].into_iter().skip(usize::from(is_bare)) {
+            if let Some(KeyState::Object(object)) = self.view.object(&key)
+                && let Some(node) = object.find(name)?
+                && self.key_of(name, &node) == key
+            {
+                return Ok(Some(self.shown(key, node, Some(&object.origin))));
+            }
+        }
+        Ok(None)
+    }
+
+    fn kept(&self, name: &[u8], node: Node) -> Result<Option<Node>> {
+        let key = self.key_of(name, &node);
+        Ok(match self.view.object(&key) {
+            None => Some(self.shown(key, node, self.origin.as_ref())),
+            Some(said) => said
+                .uncovered()
+                .map(|origin| self.shown(key, node, Some(origin))),
+        })
+    }
+
+    fn implied(&self, name: &[u8]) -> Option<Node> {
+        let key = join(&self.key, &self.view.key_name(name));
+        let is_above = self.view.has_below(&key);
+        is_above.then(|| self.directory(key, None, None))
+    }
+
+    fn all_added(&self) -> Result<Added> {
+        let names = self.implied();
+        let mut added = Added {
+            implied: names
+                .iter()
+                .map(|name| self.view.shown_name(name))
+                .collect(),
+            ..Added::default()
+        };
+        for (key, said) in self.keys() {
+            let KeyState::Object(object) = said else {
+                continue;
+            };
+            match object.entries() {
+                Ok(own) => added.entries.extend(own.into_iter().map(|(name, node)| {
+                    let node = self.shown(key.clone(), node, Some(&object.origin));
+                    (name, node)
+                })),
+                Err(e) => added
+                    .left_out
+                    .push((super::split(&key).1.to_vec(), e.message)),
+            }
+        }
+        Ok(added)
+    }
+
     fn ownership(&self) -> Ownership {
         let own = match &self.below {
             Some(below) => below.ownership(),
@@ -222,72 +244,11 @@ impl Directory for ViewDirectory {
         };
         let origin = self.origin.as_ref();
         let time = origin.map_or(own.mtime, |origin| origin.time);
+        let changed = self.view.objects().times.get(&self.key).copied();
         Ownership {
-            mtime: self.changed().map_or(time, |changed| changed.max(time)),
+            mtime: changed.map_or(time, |changed| changed.max(time)),
             ..own
         }
-    }
-
-    fn list(&self) -> Result<Arc<Listing>> {
-        self.view.refresh(&self.key);
-        let listing = self.listing()?;
-        let keys = self.keys();
-        let many = listing.files_on_demand().filter(|_| self.is_untouched());
-        let mut entries = Vec::new();
-        let mut left_out = listing.left_out.clone();
-        for (name, node) in listing.others(many.as_deref()) {
-            let key = self.key_of(&name, &node);
-            let origin = match keys.get(&key) {
-                None => self.origin.as_ref(),
-                Some(KeyState::Uncovered(origin)) => Some(origin),
-                Some(KeyState::Object(_) | KeyState::Attribute(_) | KeyState::Deleted) => continue,
-            };
-            let node = self.shown(key, node.into_owned(), origin);
-            entries.push((name.into_owned(), node));
-        }
-        for (key, said) in &keys {
-            let KeyState::Object(object) = said else {
-                continue;
-            };
-            match object.entries() {
-                Ok(own) => entries.extend(own.into_iter().map(|(name, node)| {
-                    let node = self.shown(key.clone(), node, Some(&object.origin));
-                    (name, node)
-                })),
-                Err(e) => left_out.push((super::split(key).1.to_vec(), e.message)),
-            }
-        }
-        for name in self.implied() {
-            let shown = self.view.shown_name(&name);
-            if !entries.iter().any(|(known, _)| *known == shown) {
-                entries.push((shown, self.directory(join(&self.key, &name), None, None)));
-            }
-        }
-        let mut shown = Listing::new(entries, left_out, listing.notes.clone())
-            .with_damage(listing.damage.clone());
-        shown.many = many;
-        Ok(Arc::new(shown))
-    }
-
-    fn each(&self, see: &mut Seer<'_>) -> Result<Vec<String>> {
-        self.view.refresh(&self.key);
-        if let Some(below) = &self.below
-            && self.keys().is_empty()
-            && self.implied().is_empty()
-        {
-            return below.each(&mut |name, node| {
-                let key = self.key_of(name, node);
-                see(name, &self.shown(key, node.clone(), self.origin.as_ref()))
-            });
-        }
-        let listing = self.list()?;
-        listing.show(see);
-        Ok(listing.damage.clone())
-    }
-
-    fn lookup(&self, name: &[u8]) -> Result<Option<Node>> {
-        self.view.refresh(&self.key);
-        retry_stale(|| self.find(name))
     }
 
     fn is_current(&self) -> bool {
@@ -299,39 +260,20 @@ impl Directory for ViewDirectory {
         (!self.is_fixed || same()) && self.below.as_ref().is_none_or(|below| below.is_current())
     }
 
-    fn at_present(&self) -> Result<Option<Arc<dyn Directory>>> {
-        self.view.refresh(&self.key);
+    fn at_present(&self) -> Result<Option<Self>> {
         let (generation, changes) = {
             let objects = self.view.objects();
             (objects.generation, objects.changes)
         };
-        let below = match &self.below {
-            Some(below) => Some(below.at_present()?.unwrap_or_else(|| below.clone())),
-            None => None,
-        };
-        Ok(Some(Arc::new(Self {
+        Ok(Some(Self {
             view: self.view.clone(),
             key: self.key.clone(),
-            below,
+            below: overlay::at_present(&self.below)?,
             origin: self.origin.clone(),
             generation,
             changes: Some(changes),
             is_fixed: true,
-        })))
-    }
-
-    fn is_store(&self) -> bool {
-        self.below.as_ref().is_some_and(|below| below.is_store())
-    }
-
-    fn is_object(&self) -> bool {
-        self.below.as_ref().is_some_and(|below| below.is_object())
-    }
-
-    fn format(&self) -> Result<&'static str> {
-        self.below
-            .as_ref()
-            .map_or(Ok("plain"), |below| below.format())
+        }))
     }
 
     fn info(&self) -> Result<Json> {
@@ -340,7 +282,7 @@ impl Directory for ViewDirectory {
             None => json!({ "kind": "directory" }),
         };
         if info.get("attributes").is_some() {
-            info["attributes"] = info::attributes(&self.attributes()?);
+            info["attributes"] = info::attributes(&Directory::attributes(self)?);
         }
         Ok(match &self.origin {
             Some(origin) => origin.report(info),
@@ -348,11 +290,7 @@ impl Directory for ViewDirectory {
         })
     }
 
-    fn attributes(&self) -> Result<Vec<Attribute>> {
-        let mut attributes = match &self.below {
-            Some(below) => below.attributes()?,
-            None => Vec::new(),
-        };
+    fn attributes(&self, mut attributes: Vec<Attribute>) -> Result<Vec<Attribute>> {
         let keys = self.keys();
         if keys.is_empty() {
             return Ok(attributes);
@@ -366,11 +304,7 @@ impl Directory for ViewDirectory {
         self.view.with_changes(&self.key, attributes)
     }
 
-    fn scales(&self) -> Result<Scales> {
-        let below = self
-            .below
-            .as_ref()
-            .map_or(Ok(Arc::default()), |below| below.scales())?;
+    fn scales(&self, below: Scales) -> Result<Scales> {
         let keys = self.keys();
         if below.is_empty() || keys.is_empty() {
             return Ok(below);
@@ -393,13 +327,8 @@ impl Directory for ViewDirectory {
         Ok(Arc::new(scales))
     }
 
-    fn array(self: Arc<Self>) -> Result<Option<Arc<dyn StoredArray>>> {
-        let array = self.below.clone().map_or(Ok(None), |below| below.array())?;
-        Ok(array.map(|array| marked(&self.view, &self.key, array)))
-    }
-
-    fn handle(&self) -> Option<StoreHandle> {
-        self.below.as_ref()?.handle()
+    fn array(&self, below: Arc<dyn StoredArray>) -> Arc<dyn StoredArray> {
+        marked(&self.view, &self.key, below)
     }
 }
 

@@ -216,6 +216,10 @@ impl LazyEntries for Many {
     fn find(&self, name: &[u8]) -> Option<Node> {
         self.place(name).map(|at| self.node(at))
     }
+
+    fn are_files(&self) -> bool {
+        !self.of_groups()
+    }
 }
 
 impl ColumnDirectory {

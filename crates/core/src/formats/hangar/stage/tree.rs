@@ -1,6 +1,6 @@
 //! The tree of a repository, including the changes of its staging area that are not staged yet.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::SystemTime;
 
@@ -13,7 +13,8 @@ use crate::formats::hangar::key;
 use crate::formats::hangar::record::Record;
 use crate::formats::hangar::sample::SampleContent;
 use crate::tree::name::{unescape, visible};
-use crate::tree::{Directory, Listing, Node, StoreHandle, VirtualFile};
+use crate::tree::overlay::{Added, Overlay};
+use crate::tree::{Directory, Node, VirtualFile};
 use npyfs_base::error::{Error, Result};
 use npyfs_base::npy;
 use npyfs_io::content::{Concat, Content, InMemory};
@@ -90,32 +91,32 @@ impl Root {
     }
 }
 
-impl Directory for Root {
+impl Overlay for Root {
+    fn below(&self) -> Result<Option<Arc<dyn Directory>>> {
+        Ok(Some(self.base.clone()))
+    }
+
+    fn is_unchanged(&self) -> bool {
+        true
+    }
+
+    fn added(&self, _name: &[u8]) -> Result<Option<Node>> {
+        Ok(None)
+    }
+
+    fn kept(&self, name: &[u8], node: Node) -> Result<Option<Node>> {
+        Ok(Some(match name {
+            STAGE => Node::Directory(Arc::new(self.stage.clone())),
+            _ => node,
+        }))
+    }
+
+    fn all_added(&self) -> Result<Added> {
+        Ok(Added::default())
+    }
+
     fn ownership(&self) -> Ownership {
         self.base.ownership()
-    }
-
-    fn list(&self) -> Result<Arc<Listing>> {
-        let listing = self.base.list()?;
-        let mut entries = Vec::new();
-        for (name, node) in listing.iter() {
-            let own = if *name == *STAGE {
-                self.lookup(STAGE)?
-            } else {
-                None
-            };
-            entries.push((name.into_owned(), own.unwrap_or_else(|| node.into_owned())));
-        }
-        let listing = Listing::new(entries, listing.left_out.clone(), listing.notes.clone());
-        Ok(Arc::new(listing))
-    }
-
-    fn lookup(&self, name: &[u8]) -> Result<Option<Node>> {
-        let base = self.base.lookup(name)?;
-        if name != STAGE || base.is_none() {
-            return Ok(base);
-        }
-        Ok(Some(Node::Directory(Arc::new(self.stage.clone()))))
     }
 
     fn is_current(&self) -> bool {
@@ -124,10 +125,6 @@ impl Directory for Root {
 
     fn info(&self) -> Result<Json> {
         self.base.info()
-    }
-
-    fn handle(&self) -> Option<StoreHandle> {
-        self.base.handle()
     }
 }
 
@@ -155,51 +152,57 @@ impl StageDirectory {
     }
 }
 
-impl Directory for StageDirectory {
+impl Overlay for StageDirectory {
+    fn below(&self) -> Result<Option<Arc<dyn Directory>>> {
+        self.base().map(Some)
+    }
+
+    fn is_unchanged(&self) -> bool {
+        self.checkout.changed().is_empty()
+    }
+
+    fn added(&self, name: &[u8]) -> Result<Option<Node>> {
+        let changed = self.checkout.changed().into_iter();
+        let mut shown = changed.filter(|(column, shown)| *shown && visible(column, "") == name);
+        Ok(shown.next().map(|(column, _)| self.column(column)))
+    }
+
+    fn kept(&self, name: &[u8], node: Node) -> Result<Option<Node>> {
+        let hides = |column: &[u8]| {
+            visible(column, "") == name
+                || STACKS.iter().any(|suffix| visible(column, suffix) == name)
+        };
+        if self
+            .checkout
+            .changed()
+            .iter()
+            .any(|(column, _)| hides(column))
+        {
+            return Ok(None);
+        }
+        Ok(Some(match node {
+            Node::Directory(_) => self.column(unescape(name)),
+            node => node,
+        }))
+    }
+
+    fn all_added(&self) -> Result<Added> {
+        let changed = self.checkout.changed().into_iter();
+        let shown = changed.filter(|(_, shown)| *shown);
+        Ok(Added {
+            entries: shown
+                .map(|(column, _)| (visible(&column, ""), self.column(column)))
+                .collect(),
+            ..Added::default()
+        })
+    }
+
     fn ownership(&self) -> Ownership {
         let own = self.checkout.repository().ownership();
         match self.base() {
-            Ok(base) if self.checkout.changed().is_empty() => base.ownership(),
+            Ok(base) if self.is_unchanged() => base.ownership(),
             _ => changed(own),
         }
-    }
-
-    fn list(&self) -> Result<Arc<Listing>> {
-        let base = self.base()?.list()?;
-        let mut entries: BTreeMap<Vec<u8>, Node> = base
-            .iter()
-            .map(|(name, node)| match &*node {
-                Node::Directory(_) => (name.to_vec(), self.column(unescape(&name))),
-                node => (name.to_vec(), node.clone()),
-            })
-            .collect();
-        for (column, shown) in self.checkout.changed() {
-            entries.remove(&visible(&column, ""));
-            for suffix in STACKS {
-                entries.remove(&visible(&column, suffix));
-            }
-            if shown {
-                entries.insert(visible(&column, ""), self.column(column));
-            }
-        }
-        let entries = entries.into_iter().collect();
-        let listing = Listing::new(entries, base.left_out.clone(), base.notes.clone());
-        Ok(Arc::new(listing))
-    }
-
-    fn lookup(&self, name: &[u8]) -> Result<Option<Node>> {
-        for (column, shown) in self.checkout.changed() {
-            if visible(&column, "") == name {
-                return Ok(shown.then(|| self.column(column)));
-            }
-            if STACKS.iter().any(|suffix| visible(&column, suffix) == name) {
-                return Ok(None);
-            }
-        }
-        Ok(match self.base()?.lookup(name)? {
-            Some(Node::Directory(_)) => Some(self.column(unescape(name))),
-            other => other,
-        })
     }
 
     fn is_current(&self) -> bool {
@@ -212,25 +215,61 @@ impl Directory for StageDirectory {
 }
 
 impl StagedColumn {
-    /// Returns the visible names and nodes of all changed samples or subsamples of this directory.
-    fn changes(&self, suffix: &str) -> BTreeMap<Vec<u8>, Option<Node>> {
-        let mut entries = BTreeMap::new();
-        let prefix = self
-            .sample
-            .as_ref()
-            .map(|sample| [sample, &b":"[..]].concat());
-        let prefix = prefix.unwrap_or_default();
+    /// Returns whether its entries are the samples of a nested column, and the suffix of its files; `None` if the column is
+    /// gone.
+    fn form(&self) -> Result<Option<(bool, &'static str)>> {
+        let schema = self.checkout.schema(&self.column)?;
+        Ok(schema.map(|schema| {
+            let is_nested = schema.layout == Layout::Nested && self.sample.is_none();
+            (is_nested, schema.schema.suffix())
+        }))
+    }
+
+    /// Returns the stored key of a sample or subsample of this directory.
+    fn stored(&self, own: &[u8]) -> Vec<u8> {
+        match &self.sample {
+            Some(sample) => [sample, &b":"[..], own].concat(),
+            None => own.to_vec(),
+        }
+    }
+
+    /// Returns the change of the sample or subsample with a visible name: `None` if there is none, `Some(None)` if the sample is
+    /// removed.
+    fn row(&self, name: &[u8], suffix: &str) -> Option<Option<UnstagedSample>> {
+        let own = name.strip_suffix(suffix.as_bytes()).map(key::stored)?;
+        let row = self.checkout.row(&self.column, &self.stored(&own))?;
+        (key::shown(&own, suffix) == name).then_some(row)
+    }
+
+    /// Returns the visible names and nodes of all new samples or subsamples of this directory.
+    fn new_samples(&self, suffix: &str) -> Vec<(Vec<u8>, Node)> {
+        let prefix = match &self.sample {
+            Some(_) => self.stored(b""),
+            None => Vec::new(),
+        };
         self.checkout.look(&self.column, |change| {
             let rows = change.map(|change| change.rows.range(prefix.clone()..));
-            for (stored, row) in rows.into_iter().flatten() {
-                let Some(own) = stored.strip_prefix(&prefix[..]) else {
-                    break;
-                };
-                let node = row.as_ref().map(|entry| self.pending(entry.clone()));
-                entries.insert(key::shown(own, suffix), node);
-            }
-        });
-        entries
+            let rows = rows.into_iter().flatten();
+            rows.map_while(|(stored, row)| Some((stored.strip_prefix(&prefix[..])?, row)))
+                .filter_map(|(own, row)| {
+                    let node = self.pending(row.clone()?);
+                    Some((key::shown(own, suffix), node))
+                })
+                .collect()
+        })
+    }
+
+    /// Returns whether a sample of a nested column has changed subsamples or was emptied.
+    fn changes_group(&self, sample: &[u8]) -> bool {
+        let prefix = [sample, b":"].concat();
+        self.checkout.look(&self.column, |change| {
+            change.is_some_and(|change| {
+                let mut rows = change.rows.range(prefix.clone()..);
+                change.emptied.contains(sample)
+                    || change.rows.contains_key(sample)
+                    || rows.next().is_some_and(|(key, _)| key.starts_with(&prefix))
+            })
+        })
     }
 
     /// Returns the samples of a nested column that have changed subsamples or were emptied.
@@ -260,7 +299,7 @@ impl StagedColumn {
                         .any(|(_, row)| row.is_some())
             })
         });
-        let below = self.below(sample);
+        let below = self.of_sample(sample);
         let shown = shown || !below.list()?.is_empty();
         Ok(shown.then(|| Node::Directory(Arc::new(below))))
     }
@@ -272,7 +311,7 @@ impl StagedColumn {
         }))
     }
 
-    fn below(&self, sample: &[u8]) -> Self {
+    fn of_sample(&self, sample: &[u8]) -> Self {
         Self {
             checkout: self.checkout.clone(),
             stage: self.stage.clone(),
@@ -303,78 +342,67 @@ impl StagedColumn {
     }
 }
 
-impl Directory for StagedColumn {
-    fn ownership(&self) -> Ownership {
-        match self.base() {
-            Ok(Some(base)) if !self.checkout.is_changed(&self.column) => base.ownership(),
-            _ => changed(self.checkout.repository().ownership()),
-        }
+impl Overlay for StagedColumn {
+    fn below(&self) -> Result<Option<Arc<dyn Directory>>> {
+        self.base()
     }
 
-    fn list(&self) -> Result<Arc<Listing>> {
-        let base = match self.base()? {
-            Some(base) => base.list()?,
-            None => Arc::default(),
-        };
-        let Some(schema) = self.checkout.schema(&self.column)? else {
-            return Ok(base);
-        };
-        let mut entries = BTreeMap::new();
-        if schema.layout == Layout::Nested && self.sample.is_none() {
-            for (name, _) in base.iter() {
-                let below = self.below(&key::stored(&name));
-                entries.insert(name.into_owned(), Node::Directory(Arc::new(below)));
-            }
-            for sample in self.groups() {
-                let name = key::shown(&sample, "");
-                match self.group(&sample)? {
-                    Some(node) => entries.insert(name, node),
-                    None => entries.remove(&name),
-                };
-            }
-        } else {
-            let changes = self.changes(schema.schema.suffix());
-            if changes.is_empty() {
-                return Ok(base);
-            }
-            for (name, node) in base.iter() {
-                if !changes.contains_key(&*name) {
-                    entries.insert(name.into_owned(), node.into_owned());
+    fn is_unchanged(&self) -> bool {
+        !self.checkout.is_changed(&self.column)
+    }
+
+    fn added(&self, name: &[u8]) -> Result<Option<Node>> {
+        match self.form()? {
+            None => Ok(None),
+            Some((true, _)) => {
+                let sample = key::stored(name);
+                let is_changed = key::shown(&sample, "") == name && self.changes_group(&sample);
+                match is_changed {
+                    true => self.group(&sample),
+                    false => Ok(None),
                 }
             }
-            let shown = |(name, node): (_, Option<Node>)| Some((name, node?));
-            entries.extend(changes.into_iter().filter_map(shown));
+            Some((false, suffix)) => {
+                let row = self.row(name, suffix).flatten();
+                Ok(row.map(|entry| self.pending(entry)))
+            }
         }
-        let entries = entries.into_iter().collect();
-        let listing = Listing::new(entries, base.left_out.clone(), base.notes.clone());
-        Ok(Arc::new(listing))
     }
 
-    fn lookup(&self, name: &[u8]) -> Result<Option<Node>> {
-        let Some(schema) = self.checkout.schema(&self.column)? else {
-            return Ok(None);
-        };
-        let suffix = schema.schema.suffix();
-        if schema.layout == Layout::Nested && self.sample.is_none() {
-            let sample = key::stored(name);
-            return match key::shown(&sample, "") == name {
-                true => self.group(&sample),
-                false => Ok(None),
-            };
+    fn kept(&self, name: &[u8], node: Node) -> Result<Option<Node>> {
+        Ok(match self.form()? {
+            None => None,
+            Some((true, _)) => {
+                let sample = key::stored(name);
+                let is_changed = self.changes_group(&sample);
+                (!is_changed).then(|| Node::Directory(Arc::new(self.of_sample(&sample))))
+            }
+            Some((false, suffix)) => self.row(name, suffix).is_none().then_some(node),
+        })
+    }
+
+    fn all_added(&self) -> Result<Added> {
+        let mut added = Added::default();
+        match self.form()? {
+            None => {}
+            Some((true, _)) => {
+                for sample in self.groups() {
+                    let group = self.group(&sample)?;
+                    added
+                        .entries
+                        .extend(group.map(|node| (key::shown(&sample, ""), node)));
+                }
+            }
+            Some((false, suffix)) => added.entries = self.new_samples(suffix),
         }
-        let own = name.strip_suffix(suffix.as_bytes()).map(key::stored);
-        let row = own.and_then(|own| {
-            let stored = match &self.sample {
-                Some(sample) => [sample, &b":"[..], &own].concat(),
-                None => own.clone(),
-            };
-            let row = self.checkout.row(&self.column, &stored)?;
-            (key::shown(&own, suffix) == name).then_some(row)
-        });
-        if let Some(row) = row {
-            return Ok(row.map(|entry| self.pending(entry)));
+        Ok(added)
+    }
+
+    fn ownership(&self) -> Ownership {
+        match self.base() {
+            Ok(Some(base)) if self.is_unchanged() => base.ownership(),
+            _ => changed(self.checkout.repository().ownership()),
         }
-        self.base()?.map_or(Ok(None), |base| base.lookup(name))
     }
 
     fn is_current(&self) -> bool {
