@@ -1,9 +1,10 @@
 //! A directory with changes laid over it: those of layers, of a staging area, and of a mount that has not stored them yet.
 //!
-//! The directory below and the changes may both change while it is listed, so that a listing shows each name as it is when
-//! the listing comes to it. No node is kept.
+//! The directory below and the changes may both change while it is listed or looked into: a name moves from one to the other
+//! when a file is stored, or opened for writing. So what changes add is looked at in front of the directory below, and again
+//! where they hide an entry. No node is kept.
 
-use std::collections::BTreeSet;
+use std::collections::HashSet;
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
@@ -18,11 +19,10 @@ use npyfs_io::file::Ownership;
 /// What changes show in a directory by themselves.
 #[derive(Default)]
 pub struct Added {
-    /// The entries, whatever the directory below has. A name of which `kept` returns a node, too, is shown once, and noted as left
-    /// out.
+    /// The entries, whatever the directory below has at their names.
     pub entries: Vec<(Vec<u8>, Node)>,
     /// The names of directories that are shown where nothing else is.
-    pub implied: BTreeSet<Vec<u8>>,
+    pub implied: HashSet<Vec<u8>>,
     /// Objects that are not shown, with the reasons.
     pub left_out: Vec<(Vec<u8>, String)>,
 }
@@ -90,33 +90,36 @@ impl<T: Overlay> Directory for T {
 
     fn list(&self) -> Result<Arc<Listing>> {
         self.refresh();
+        let is_unchanged = self.is_unchanged();
+        let mut added = match is_unchanged {
+            true => Added::default(),
+            false => self.all_added()?,
+        };
         let listing = match self.below()? {
             Some(below) => below.list()?,
             None => Arc::default(),
         };
-        let is_unchanged = self.is_unchanged();
         let many = listing.files_on_demand().filter(|_| is_unchanged);
-        let mut entries = Vec::new();
+        let names = added.entries.iter().map(|(name, _)| name.clone());
+        let names: HashSet<Vec<u8>> = names.collect();
+        let mut entries = added.entries;
         for (name, node) in listing.others(many.as_deref()) {
-            if let Some(node) = self.kept(&name, node.into_owned())? {
+            if names.contains(&*name) {
+                continue;
+            }
+            if let Some(node) = over(self, &name, node.into_owned())? {
+                added.implied.remove(&*name);
                 entries.push((name.into_owned(), node));
             }
         }
-        let mut left_out = listing.left_out.clone();
-        if !is_unchanged {
-            let mut added = self.all_added()?;
-            entries.append(&mut added.entries);
-            left_out.append(&mut added.left_out);
-            for (name, _) in &entries {
-                added.implied.remove(name);
-            }
-            for name in added.implied {
-                if let Some(node) = self.implied(&name) {
-                    entries.push((name, node));
-                }
+        for name in added.implied.difference(&names) {
+            // It may have been stored meanwhile.
+            if let Some(node) = self.lookup(name)? {
+                entries.push((name.clone(), node));
             }
         }
-        let mut shown = Listing::new(entries, left_out, listing.notes.clone())
+        added.left_out.extend_from_slice(&listing.left_out);
+        let mut shown = Listing::new(entries, added.left_out, listing.notes.clone())
             .with_damage(listing.damage.clone());
         shown.many = many;
         Ok(Arc::new(shown))
@@ -128,7 +131,7 @@ impl<T: Overlay> Directory for T {
             && self.is_unchanged()
         {
             let mut failed = None;
-            let damage = below.each(&mut |name, node| match self.kept(name, node.clone()) {
+            let damage = below.each(&mut |name, node| match over(self, name, node.clone()) {
                 Ok(Some(node)) => see(name, &node),
                 Ok(None) => ControlFlow::Continue(()),
                 Err(e) => {
@@ -150,9 +153,10 @@ impl<T: Overlay> Directory for T {
                 return Ok(Some(node));
             }
             let below = self.below()?;
-            let node = below.map_or(Ok(None), |below| below.lookup(name))?;
-            let kept = node.map_or(Ok(None), |node| self.kept(name, node))?;
-            Ok(kept.or_else(|| self.implied(name)))
+            match below.map_or(Ok(None), |below| below.lookup(name))? {
+                Some(node) => over(self, name, node),
+                None => Ok(self.implied(name)),
+            }
         })
     }
 
@@ -207,6 +211,15 @@ impl<T: Overlay> Directory for T {
     }
 }
 
+/// Returns what is shown at the name of an entry of the directory below.
+fn over(overlay: &impl Overlay, name: &[u8], node: Node) -> Result<Option<Node>> {
+    if let Some(node) = overlay.kept(name, node)? {
+        return Ok(Some(node));
+    }
+    let added = overlay.added(name)?;
+    Ok(added.or_else(|| overlay.implied(name)))
+}
+
 /// Returns the directory below an overlay for the caller of [`Directory::at_present`].
 pub fn at_present(below: &Option<Arc<dyn Directory>>) -> Result<Option<Arc<dyn Directory>>> {
     let present = |below: &Arc<dyn Directory>| {
@@ -218,6 +231,8 @@ pub fn at_present(below: &Option<Arc<dyn Directory>>) -> Result<Option<Arc<dyn D
 
 #[cfg(test)]
 mod tests {
+    use std::sync::atomic::{AtomicBool, Ordering};
+
     use serde_json::json;
 
     use super::*;
@@ -377,10 +392,65 @@ mod tests {
             (&["torn".to_owned()][..], &["a note".to_owned()][..])
         );
         let left_out = listing.left_out.iter().map(|(name, _)| &name[..]);
-        assert_eq!(left_out.collect::<Vec<_>>(), [b"x", b"y"]);
+        assert_eq!(left_out.collect::<Vec<_>>(), [b"y", b"x"]);
         assert!(listing.many.is_none());
         assert!(Changes(false).list().unwrap().many.is_some());
         assert!(Changes(true).is_object() && !Changes(true).is_store());
         assert_eq!(Changes(true).format().unwrap(), "daf");
+    }
+
+    /// A file below that is opened for writing while it is looked at: then it is no longer kept, but added.
+    #[derive(Default)]
+    struct Opened(AtomicBool);
+
+    impl Overlay for Opened {
+        fn below(&self) -> Result<Option<Arc<dyn Directory>>> {
+            Ok(Some(Arc::new(Below)))
+        }
+
+        fn is_unchanged(&self) -> bool {
+            !self.0.load(Ordering::Relaxed)
+        }
+
+        fn added(&self, name: &[u8]) -> Result<Option<Node>> {
+            let is_open = name == b"a" && self.0.load(Ordering::Relaxed);
+            Ok(is_open.then(|| from("changes")))
+        }
+
+        fn kept(&self, name: &[u8], node: Node) -> Result<Option<Node>> {
+            self.0.store(true, Ordering::Relaxed);
+            Ok((name != b"a").then_some(node))
+        }
+
+        fn all_added(&self) -> Result<Added> {
+            Ok(Added::default())
+        }
+
+        fn ownership(&self) -> Ownership {
+            Ownership::UNKNOWN
+        }
+
+        fn is_current(&self) -> bool {
+            true
+        }
+
+        fn info(&self) -> Result<Json> {
+            Ok(json!({}))
+        }
+    }
+
+    #[test]
+    fn a_file_that_is_opened_for_writing_meanwhile_stays_in_sight() {
+        let listed = Opened::default().list().unwrap().find(b"a");
+        assert_eq!(listed.as_ref().map(place).as_deref(), Some("changes"));
+        let found = Opened::default().lookup(b"a").unwrap();
+        assert_eq!(found.as_ref().map(place).as_deref(), Some("changes"));
+        let mut seen = Vec::new();
+        let see = &mut |name: &[u8], _: &Node| {
+            seen.push(name.to_vec());
+            ControlFlow::Continue(())
+        };
+        Opened::default().each(see).unwrap();
+        assert_eq!(seen, [&b"a"[..], b"b", b"c", b"many"]);
     }
 }

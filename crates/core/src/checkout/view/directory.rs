@@ -210,11 +210,9 @@ impl Overlay for ViewDirectory {
 
     fn all_added(&self) -> Result<Added> {
         let names = self.implied();
+        let shown = names.iter().map(|name| self.view.shown_name(name));
         let mut added = Added {
-            implied: names
-                .iter()
-                .map(|name| self.view.shown_name(name))
-                .collect(),
+            implied: shown.collect(),
             ..Added::default()
         };
         for (key, said) in self.keys() {
