@@ -1,24 +1,47 @@
-//! The core without a kernel and without worker processes: lookups, listings and reads on the demonstration
-//! stores. That the bytes are NumPy's is proved in the Python tests.
+//! The core without a kernel: lookups, listings, reads and opens on the demonstration stores. Only what is stored
+//! needs a worker process. That the bytes are NumPy's is proved in the Python tests.
 
 use std::ffi::OsStr;
 
-use npyfs::mount::fs::{FileKind, Fs, ROOT_INO};
+use npyfs::mount::fs::{FileKind, Flags, Fs, Maker, ROOT_INO, Replace};
 use npyfs_base::options::FsOptions;
 use npyfs_core::checkout::history::checkouts::Checkouts;
+use npyfs_core::store::format::Registry;
 
-fn demo() -> (tempfile::TempDir, Fs) {
+fn stores() -> (tempfile::TempDir, Registry) {
     let dir = tempfile::tempdir().unwrap();
     let formats = npyfs_core::formats::registry();
     for name in ["plain", "daf", "arkouda"] {
         formats.named(name).demonstrate(dir.path(), None).unwrap();
     }
+    (dir, formats)
+}
+
+fn demo() -> (tempfile::TempDir, Fs) {
+    let (dir, formats) = stores();
     let fs = Fs::open(
         dir.path(),
         npyfs_worker::h5_here(),
         FsOptions::default(),
         &formats,
         &Checkouts::of(dir.path(), None, &formats),
+    )
+    .unwrap();
+    (dir, fs)
+}
+
+/// The demonstration of plain HDF5, in a checkout.
+fn writable() -> (tempfile::TempDir, Fs) {
+    let (dir, formats) = stores();
+    let store = dir.path().join("plain.h5");
+    npyfs_hdf5::program::choose(env!("CARGO_BIN_EXE_npyfs").into());
+    let fs = Fs::open_checkout(
+        &store,
+        npyfs_worker::h5_here(),
+        FsOptions::default(),
+        &formats,
+        &Checkouts::of(&store, None, &formats),
+        "work",
     )
     .unwrap();
     (dir, fs)
@@ -91,4 +114,42 @@ fn what_is_not_there_is_not_found() {
     assert_eq!(errno("nothing"), libc::ENOENT);
     std::fs::write(dir.path().join("notes.txt"), "no store").unwrap();
     assert_eq!(errno("notes.txt"), libc::ENOENT);
+}
+
+/// The kernel looks a name up, opens what it found, and does both once more if the open is answered with ESTALE. The
+/// file is renamed and replaced between the two, both times.
+#[test]
+fn a_name_that_changes_twice_while_it_is_opened_can_be_written() {
+    let (_dir, fs) = writable();
+    let images = walk(&fs, "images").ino;
+    let [name, other, new] = ["a.npy", "moved.npy", "new.npy"].map(OsStr::new);
+    let flags = |thread| Flags {
+        thread,
+        truncate: true,
+        ..Flags::default()
+    };
+    let maker = Maker {
+        uid: 0,
+        gid: 0,
+        mode: 0o644,
+    };
+    let rename = |from, to| {
+        fs.rename((images, from), (images, to), Replace::Yes)
+            .unwrap();
+    };
+    let (opener, another) = (1, 2);
+    fs.create(images, name, maker, flags(another)).unwrap();
+    let first = fs.lookup(images, name, opener).unwrap().ino;
+    rename(name, other);
+    fs.unlink(images, other).unwrap();
+    fs.create(images, name, maker, flags(another)).unwrap();
+    let stale = fs.open_to_write(first, flags(opener)).unwrap_err();
+    assert_eq!(stale.errno, libc::ESTALE);
+    let second = fs.lookup(images, name, opener).unwrap().ino;
+    fs.create(images, new, maker, flags(another)).unwrap();
+    rename(new, name);
+    // Another thread was told nothing, and looks up by itself.
+    let stale = fs.open_to_write(second, flags(another)).unwrap_err();
+    assert_eq!(stale.errno, libc::ESTALE);
+    fs.open_to_write(second, flags(opener)).unwrap();
 }

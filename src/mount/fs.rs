@@ -387,7 +387,9 @@ impl Fs {
             inodes.remember(ino, &node);
             ino
         };
-        self.keep_found((parent, name), thread, ino, kept);
+        if let Some(kept) = kept {
+            self.again.keep(thread, ino, kept);
+        }
         Ok(self.attr(ino, &node))
     }
 

@@ -91,30 +91,30 @@ impl Fs {
         }
     }
 
-    /// Opens a file; `exact` says that the kernel can read it past its page cache and still map it. Fails with ESTALE
-    /// if the store changed: the kernel then looks the path up again on behalf of the opening thread.
-    pub fn open_file(&self, ino: u64, exact: bool, thread: u32) -> FsResult<Opened> {
-        let mut file = self.file(ino).map_err(|e| match e.kind {
-            ErrorKind::Stale => self.look_again(ino, thread, false),
-            _ => e,
-        })?;
+    /// Returns the file of an inode, and its content.
+    fn opened(&self, ino: u64) -> Result<(Arc<dyn VirtualFile>, Arc<dyn Content>)> {
+        let mut file = self.file(ino)?;
         self.prepare_for(&*file);
         // Programs that look at mounts read files about them.
         if !file.volatile() {
             remote::opened();
         }
-        let content = match self.again.take(thread, ino) {
-            KeptOpen::Content(_, content) => Ok(content),
-            _ if file.is_current() => file.open(),
-            _ => self.unchanged(ino, &*file).and_then(|now| {
-                file = now;
-                file.open()
-            }),
+        if !file.is_current() {
+            file = self.unchanged(ino, &*file)?;
+        }
+        let content = file.open()?;
+        Ok((file, content))
+    }
+
+    /// Opens a file; `exact` says that the kernel can read it past its page cache and still map it. Fails with ESTALE
+    /// if the store changed: the kernel then looks the path up again on behalf of the opening thread.
+    pub fn open_file(&self, ino: u64, exact: bool, thread: u32) -> FsResult<Opened> {
+        let found = match self.again.take(thread, ino) {
+            Some(KeptOpen::Content(file, content)) => Ok((file, content)),
+            _ => self.opened(ino),
         };
-        let content = content.map_err(|e| match e.kind {
-            ErrorKind::Stale => self.look_again(ino, thread, false).into(),
-            _ => self.note(ino, "open", e),
-        })?;
+        let (file, content) =
+            found.map_err(|e| self.note(ino, "open", self.again.note(e, thread, false)))?;
         let (content, kept) = match &self.keeper {
             Some(keeper) => keeper.opened(ino, || self.path_of(ino), &file, content),
             None => (content, None),

@@ -1,8 +1,12 @@
 //! Opens that the kernel retries.
 //!
 //! Each version of a file has its own inode. An open of an inode that is gone is answered with ESTALE; the kernel then
-//! looks the path up and opens again, within the same system call and only once. The node that a thread finds in this
-//! second lookup is therefore kept for the thread until it opens it, even if the name changes meanwhile.
+//! looks the path up and opens again, within the same system call and only once. What a thread finds in this second
+//! lookup is therefore kept for the thread until it opens it, even if the name changes meanwhile.
+//!
+//! An entry belongs to a thread, not to a name: the file may have been renamed or forgotten since the thread found it,
+//! while the thread looks up the name that it began with. The second lookup of a name that is to be created may find
+//! nothing at first and a file after that.
 //!
 //! Never waits. Assumes that a thread makes one call at a time. Threads whose number the kernel does not report share
 //! one entry; at worst, that entry is kept a little longer.
@@ -14,7 +18,7 @@ use std::time::{Duration, Instant};
 use super::Fs;
 use super::write::FoundBody;
 use npyfs_base::error::{Error, ErrorKind, Result, retry_stale};
-use npyfs_core::tree::Node;
+use npyfs_core::tree::{Node, VirtualFile};
 use npyfs_io::content::Content;
 
 /// The time for which an entry is kept for a thread.
@@ -23,13 +27,15 @@ pub(super) const PATIENCE: Duration = Duration::from_secs(10);
 /// The number of a thread of another namespace, which the kernel does not report.
 const UNKNOWN: u32 = 0;
 
-/// The node that a thread will open.
+/// The number of files that a thread may find in its second lookup. The kernel checks the entry that it knows, which is
+/// one lookup of the name, and asks again if that was another file. The rest is room for names that change meanwhile.
+const LOOKUPS: u32 = 4;
+
+/// What a thread will open.
 #[derive(Clone)]
 pub(super) enum KeptOpen {
-    /// Nothing yet.
-    No,
-    /// A content that is read under a number.
-    Content(u64, Arc<dyn Content>),
+    /// A file that is read, and its content.
+    Content(Arc<dyn VirtualFile>, Arc<dyn Content>),
     /// A file that is written.
     Body(FoundBody),
 }
@@ -42,14 +48,16 @@ pub(super) struct ReopenedFiles {
     count: AtomicUsize,
 }
 
+/// A thread that was told to look up again.
 struct Awaited {
     thread: u32,
-    parent: u64,
-    name: Box<[u8]>,
     /// The thread opens the file to write.
     writes: bool,
     since: Instant,
-    kept: KeptOpen,
+    /// The number of files that the thread may still find.
+    lookups: u32,
+    /// What the thread found, by inode number.
+    found: Vec<(u64, KeptOpen)>,
 }
 
 impl ReopenedFiles {
@@ -69,150 +77,195 @@ impl ReopenedFiles {
         self.count.load(Ordering::Acquire) == 0
     }
 
-    /// Notes that a thread was told to look a name up again.
-    fn expect(&self, thread: u32, (parent, name): (u64, Box<[u8]>), writes: bool) {
+    /// Returns the error of an open. If the error makes the kernel look up again, the thread is awaited.
+    pub(super) fn note(&self, error: Error, thread: u32, writes: bool) -> Error {
+        if error.kind == ErrorKind::Stale {
+            self.expect(thread, writes);
+        }
+        error
+    }
+
+    /// Notes that a thread was told to look up again.
+    fn expect(&self, thread: u32, writes: bool) {
         self.change(|awaited| {
-            awaited.retain(|one| one.thread != thread || one.parent != parent || one.name != name);
+            awaited.retain(|one| one.thread != thread || thread == UNKNOWN);
             awaited.push(Awaited {
                 thread,
-                parent,
-                name,
                 writes,
                 since: Instant::now(),
-                kept: KeptOpen::No,
+                lookups: LOOKUPS,
+                found: Vec::new(),
             });
         });
     }
 
-    /// Returns true if a thread that was told to look a name up again will write, and `None` if the thread was told
-    /// nothing.
-    fn writes(&self, thread: u32, parent: u64, name: &[u8]) -> Option<bool> {
+    /// Returns true if a thread that was told to look up again will write, and `None` if the thread was told nothing.
+    fn writes(&self, thread: u32) -> Option<bool> {
         if self.is_idle() {
             return None;
         }
         self.change(|awaited| {
-            let is =
-                |one: &&Awaited| one.thread == thread && one.parent == parent && *one.name == *name;
-            awaited.iter().find(is).map(|one| one.writes)
+            let of_thread = |one: &&Awaited| one.thread == thread && one.lookups > 0;
+            let writes = awaited.iter().filter(of_thread).map(|one| one.writes);
+            writes.reduce(|a, b| a || b)
         })
     }
 
-    fn keep(&self, thread: u32, parent: u64, name: &[u8], kept: &KeptOpen) {
+    /// Keeps what a thread found under an inode number.
+    pub(super) fn keep(&self, thread: u32, ino: u64, kept: KeptOpen) {
         self.change(|awaited| {
-            for one in awaited {
-                if one.thread == thread && one.parent == parent && *one.name == *name {
-                    one.kept = kept.clone();
-                }
+            let mut of_thread = awaited.iter_mut().filter(|one| one.thread == thread);
+            if let Some(one) = of_thread.find(|one| one.lookups > 0) {
+                one.lookups -= 1;
+                one.found.push((ino, kept));
             }
         });
     }
 
-    /// Removes and returns the entry that is kept for a thread under an inode number. All other entries of the thread
-    /// are removed, too.
-    pub(super) fn take(&self, thread: u32, ino: u64) -> KeptOpen {
+    /// Removes and returns what is kept for a thread under an inode number. The open ends what the thread was told.
+    pub(super) fn take(&self, thread: u32, ino: u64) -> Option<KeptOpen> {
         if self.is_idle() {
-            return KeptOpen::No;
+            return None;
         }
         self.change(|awaited| {
-            let is = |one: &Awaited| {
-                one.thread == thread
-                    && match &one.kept {
-                        KeptOpen::No => false,
-                        KeptOpen::Content(number, _) => *number == ino,
-                        KeptOpen::Body(found) => found.number() == ino,
-                    }
-            };
-            let at = awaited.iter().position(is);
-            let taken = at.map_or(KeptOpen::No, |at| awaited.swap_remove(at).kept);
+            let is = |(number, _): &(u64, KeptOpen)| *number == ino;
+            let has = |one: &Awaited| one.thread == thread && one.found.iter().any(is);
+            let taken = awaited
+                .iter()
+                .position(has)
+                .map(|at| awaited.swap_remove(at));
             if thread != UNKNOWN {
                 awaited.retain(|one| one.thread != thread);
             }
-            taken
+            // The last one, if the thread found the inode twice.
+            let (_, kept) = taken?.found.into_iter().rfind(is)?;
+            Some(kept)
         })
     }
 }
 
 impl Fs {
-    /// Tells a thread to look up again the name that leads to an inode.
-    pub(super) fn look_again(&self, ino: u64, thread: u32, writes: bool) -> Error {
-        let place = self.inodes().place_of(ino);
-        if let Some(place) = place {
-            self.again.expect(thread, place, writes);
-        }
-        Error::new(ErrorKind::Stale, "it has another inode now")
-    }
-
     /// Returns true if a thread is in its second lookup, which may take more than a moment.
     pub fn looks_again(&self, thread: u32) -> bool {
-        !self.again.is_idle() && self.again.awaited().iter().any(|one| one.thread == thread)
+        self.again.writes(thread).is_some()
     }
 
-    /// Returns the node of a name for a thread. If the thread was told to look again, the content that it will open is
-    /// kept for it.
+    /// Returns the node of a name for a thread. If the thread was told to look up again, what it will open is returned,
+    /// too.
     pub(super) fn found(
         &self,
         parent: u64,
         name: &[u8],
         thread: u32,
-    ) -> Result<(Option<Node>, KeptOpen)> {
-        let Some(writes) = self.again.writes(thread, parent, name) else {
-            return Ok((self.child(parent, name)?, KeptOpen::No));
+    ) -> Result<(Option<Node>, Option<KeptOpen>)> {
+        let Some(writes) = self.again.writes(thread) else {
+            return Ok((self.child(parent, name)?, None));
         };
         retry_stale(|| match self.child(parent, name)? {
             Some(Node::File(file)) if writes && !file.volatile() => {
                 match self.find_to_write(parent, name, thread) {
-                    Ok(found) => Ok((Some(found.node()), KeptOpen::Body(found))),
+                    Ok(found) => Ok((Some(found.node()), Some(KeptOpen::Body(found)))),
                     Err(e) if e.kind == ErrorKind::NotFound => {
                         Err(Error::new(ErrorKind::Stale, "it is gone again"))
                     }
                     // The open reports this error.
-                    Err(e) if e.kind != ErrorKind::Stale => {
-                        Ok((Some(Node::File(file)), KeptOpen::No))
-                    }
+                    Err(e) if e.kind != ErrorKind::Stale => Ok((Some(Node::File(file)), None)),
                     Err(e) => Err(e),
                 }
             }
             Some(Node::File(file)) if !writes => match file.open() {
-                Ok(content) => Ok((Some(Node::File(file)), KeptOpen::Content(0, content))),
+                Ok(content) => {
+                    let kept = KeptOpen::Content(file.clone(), content);
+                    Ok((Some(Node::File(file)), Some(kept)))
+                }
                 Err(e) if e.kind == ErrorKind::Stale => Err(e),
-                Err(_) => Ok((Some(Node::File(file)), KeptOpen::No)),
+                Err(_) => Ok((Some(Node::File(file)), None)),
             },
-            other => Ok((other, KeptOpen::No)),
+            other => Ok((other, None)),
         })
-    }
-
-    /// Keeps the node that a thread found under an inode number.
-    pub(super) fn keep_found(&self, place: (u64, &[u8]), thread: u32, ino: u64, kept: KeptOpen) {
-        let kept = match kept {
-            KeptOpen::No => return,
-            KeptOpen::Content(_, content) => KeptOpen::Content(ino, content),
-            body => body,
-        };
-        self.again.keep(thread, place.0, place.1, &kept);
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use npyfs_io::content::InMemory;
+    use npyfs_io::file::Ownership;
+
+    struct Empty;
+
+    impl VirtualFile for Empty {
+        fn ownership(&self) -> Ownership {
+            Ownership::UNKNOWN
+        }
+
+        fn size(&self) -> Result<u64> {
+            Ok(0)
+        }
+
+        fn open(&self) -> Result<Arc<dyn Content>> {
+            Ok(Arc::new(InMemory(Vec::new())))
+        }
+
+        fn version(&self) -> u64 {
+            0
+        }
+
+        fn is_current(&self) -> bool {
+            true
+        }
+
+        fn info(&self) -> Result<serde_json::Value> {
+            Ok(serde_json::Value::Null)
+        }
+    }
+
+    fn found(again: &ReopenedFiles, thread: u32, ino: u64) {
+        let content = Arc::new(InMemory(Vec::new()));
+        again.keep(thread, ino, KeptOpen::Content(Arc::new(Empty), content));
+    }
 
     #[test]
-    fn a_name_is_awaited_by_the_thread_that_was_told() {
+    fn a_thread_that_was_told_opens_what_it_found() {
         let again = ReopenedFiles::default();
-        assert_eq!(again.writes(1, 2, b"a"), None);
-        again.expect(1, (2, b"a"[..].into()), true);
-        again.expect(3, (2, b"a"[..].into()), false);
-        assert_eq!(again.writes(1, 2, b"a"), Some(true));
-        assert_eq!(again.writes(3, 2, b"a"), Some(false));
-        assert_eq!(again.writes(1, 2, b"b"), None);
-        assert_eq!(again.writes(4, 2, b"a"), None);
-        // The thread opens another file: its earlier entry belongs to another call.
-        assert!(matches!(again.take(1, 7), KeptOpen::No));
-        assert_eq!(again.writes(1, 2, b"a"), None);
-        assert_eq!(again.writes(3, 2, b"a"), Some(false));
-        // Threads without a number share their entries.
-        again.expect(UNKNOWN, (2, b"a"[..].into()), true);
-        assert!(matches!(again.take(UNKNOWN, 7), KeptOpen::No));
-        assert_eq!(again.writes(UNKNOWN, 2, b"a"), Some(true));
+        assert_eq!(again.writes(1), None);
+        again.expect(1, true);
+        again.expect(3, false);
+        assert_eq!(
+            (again.writes(1), again.writes(3)),
+            (Some(true), Some(false))
+        );
+        assert_eq!(again.writes(4), None);
+        found(&again, 1, 7);
+        found(&again, 1, 8);
+        assert!(again.take(3, 8).is_none());
+        assert!(again.take(1, 8).is_some());
+        // The open ended what the thread was told.
+        assert_eq!((again.writes(1), again.writes(3)), (None, None));
+        assert!(again.take(1, 7).is_none());
+    }
+
+    #[test]
+    fn a_thread_that_opens_nothing_stops_being_awaited() {
+        let again = ReopenedFiles::default();
+        again.expect(1, true);
+        for ino in 0..u64::from(LOOKUPS) {
+            assert_eq!(again.writes(1), Some(true));
+            found(&again, 1, ino);
+        }
+        assert_eq!(again.writes(1), None);
+        assert!(again.take(1, 0).is_some());
+    }
+
+    #[test]
+    fn threads_without_a_number_do_not_take_from_each_other() {
+        let again = ReopenedFiles::default();
+        again.expect(UNKNOWN, true);
+        found(&again, UNKNOWN, 7);
+        again.expect(UNKNOWN, false);
+        assert_eq!(again.writes(UNKNOWN), Some(true));
+        assert!(again.take(UNKNOWN, 9).is_none());
+        assert!(again.take(UNKNOWN, 7).is_some());
+        assert_eq!(again.writes(UNKNOWN), Some(false));
     }
 }

@@ -111,10 +111,6 @@ impl WriteHandle {
 pub(super) struct FoundBody(Arc<Body>);
 
 impl FoundBody {
-    pub(super) fn number(&self) -> u64 {
-        self.0.number
-    }
-
     pub(super) fn node(&self) -> Node {
         Node::File(Arc::new(ScratchFile(self.0.clone())))
     }

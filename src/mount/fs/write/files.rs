@@ -212,29 +212,30 @@ impl Fs {
     pub fn open_to_write(&self, ino: u64, flags: Flags) -> FsResult<Opened> {
         let open = || {
             let writer = self.writer()?;
-            let file = self.file(ino)?;
             if let Some(body) = self.body_for(ino, flags.thread)?
                 && let Some(opened) = self.open_body(ino, &body, flags)?
             {
                 return Ok(opened);
             }
+            let file = self.file(ino)?;
             let path = self.names(ino)?;
             if path.first().is_some_and(|first| first == control::NAME) || file.volatile() {
                 return Err(refused(libc::EPERM, "nothing can be written in .npyfs"));
             }
-            Err(self.write_again(writer, ino, &path, flags.thread))
+            Err(self.write_again(writer, &path, flags.thread))
         };
-        open().map_err(|e| self.note(ino, "open for writing", e))
+        open().map_err(|e| {
+            let e = self.again.note(e, flags.thread, true);
+            self.note(ino, "open for writing", e)
+        })
     }
 
     /// Returns the error for a thread that is to write the present file of a path, which has another inode. The same
     /// call may recreate a file that is gone.
-    fn write_again(&self, writer: &Writer, ino: u64, path: &[Vec<u8>], thread: u32) -> Error {
-        let offered = writer.offer(path, thread);
-        let again = self.look_again(ino, thread, true);
-        match offered {
+    fn write_again(&self, writer: &Writer, path: &[Vec<u8>], thread: u32) -> Error {
+        match writer.offer(path, thread) {
             Err(e) if !matches!(e.kind, ErrorKind::NotFound | ErrorKind::Stale) => e,
-            _ => again,
+            _ => Error::new(ErrorKind::Stale, "it has another inode now"),
         }
     }
 
@@ -252,7 +253,7 @@ impl Fs {
     /// Returns the scratch file that an inode is, or was when the thread looked it up.
     fn body_for(&self, ino: u64, thread: u32) -> Result<Option<Arc<Body>>> {
         match self.again.take(thread, ino) {
-            KeptOpen::Body(FoundBody(body)) => Ok(Some(body)),
+            Some(KeptOpen::Body(FoundBody(body))) => Ok(Some(body)),
             _ => self.body(ino),
         }
     }
@@ -398,7 +399,7 @@ impl Fs {
                         return Err(refused(libc::EPERM, "nothing can be changed in .npyfs"));
                     }
                     if change.size.is_some() {
-                        return Err(self.write_again(writer, ino, &path, thread));
+                        return Err(self.write_again(writer, &path, thread));
                     }
                     if let Some(time) = change.mtime {
                         writer.touch(&path, time)?;
@@ -414,7 +415,7 @@ impl Fs {
                 }
             }
         };
-        set().map_err(|e| self.note(ino, "setattr", e))
+        set().map_err(|e| self.note(ino, "setattr", self.again.note(e, thread, true)))
     }
 
     fn set_body(
