@@ -42,7 +42,7 @@ fn put(
     path: &str,
     scratch: Scratch,
     time: SystemTime,
-) -> error::Result<StoredObject> {
+) -> error::Result<Arc<StoredObject>> {
     let len = scratch.len().unwrap();
     let place = PartPlace {
         object: path.to_owned(),

@@ -14,7 +14,6 @@ use npyfs_base::printable;
 use npyfs_core::checkout::history::checkouts::{Checkouts, Summary};
 use npyfs_core::checkout::records::attribute;
 use npyfs_core::checkout::records::fit::Misfit;
-use npyfs_core::checkout::records::index::StoredObject;
 use npyfs_io::file::time;
 
 /// Runs `ls`.
@@ -131,7 +130,11 @@ impl ListedCheckout {
         let stored = entries.values().flatten().count();
         let restored = summary.changes.restored.len();
         // Several objects may share a file.
-        let files: BTreeSet<String> = entries.values().flatten().map(StoredObject::name).collect();
+        let files: BTreeSet<String> = entries
+            .values()
+            .flatten()
+            .map(|stored| stored.name())
+            .collect();
         let size = |file: &String| {
             let file = summary.dir.metadata(file);
             file.map_or(0, |meta| meta.len())

@@ -142,7 +142,7 @@ pub(in crate::checkout) type ExportedChanges = BTreeMap<String, ExportedChange>;
 #[derive(Debug)]
 pub(in crate::checkout) enum ExportedChange {
     /// The object is in a file of the layer in this directory.
-    Stored(Dir, StoredObject),
+    Stored(Dir, Arc<StoredObject>),
     Deleted,
     /// The object is that of the store again, since this time in nanoseconds since 1970.
     Restored(i64),
@@ -493,10 +493,12 @@ mod tests {
 
     fn layer(dir: &Path, entries: &[(&str, Option<u64>)]) -> LayerFiles {
         let stored = |file: Option<u64>| {
-            file.map(|file| StoredObject {
-                file,
-                time: 1,
-                ..StoredObject::default()
+            file.map(|file| {
+                Arc::new(StoredObject {
+                    file,
+                    time: 1,
+                    ..StoredObject::default()
+                })
             })
         };
         let entries = entries.iter();

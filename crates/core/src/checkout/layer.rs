@@ -190,27 +190,33 @@ impl Layer {
     }
 
     /// Returns every changed object by its path; `None` for a deleted one.
-    pub fn entries(&self) -> BTreeMap<String, Option<StoredObject>> {
-        self.pending.lock().now().clone()
+    pub fn entries(&self) -> BTreeMap<String, Option<Arc<StoredObject>>> {
+        let pending = self.pending.lock();
+        let now = pending.now();
+        now.map(|(path, stored)| (path.clone(), stored.clone()))
+            .collect()
     }
 
     /// Returns how many objects the layer stores or restores, and how many it deletes.
     pub fn count(&self) -> (usize, usize) {
         let pending = self.pending.lock();
-        let now = pending.now();
-        let deleted = now.values().filter(|stored| stored.is_none()).count();
+        let (mut stored, mut deleted) = (0, 0);
+        for (_, object) in pending.now() {
+            *(if object.is_some() {
+                &mut stored
+            } else {
+                &mut deleted
+            }) += 1;
+        }
         let restored = pending.recorded().restored.keys();
-        let restored = restored.filter(|key| !now.contains_key(*key)).count();
-        (now.len() - deleted + restored, deleted)
+        let restored = restored.filter(|key| pending.get(key).is_none()).count();
+        (stored + restored, deleted)
     }
 
     /// Returns whether an object is stored in the layer.
     pub fn has(&self, path: &str) -> bool {
         let pending = self.pending.lock();
-        pending
-            .now()
-            .get(path)
-            .is_some_and(|stored| stored.is_some())
+        pending.get(path).is_some_and(Option::is_some)
     }
 
     /// Returns the path of an object's file.
@@ -239,7 +245,7 @@ impl Layer {
     ///
     /// On failure the object is unchanged, and the error gives the reason: EINVAL and others if the content is invalid,
     /// EOPNOTSUPP if HDF5 cannot represent it.
-    pub fn put(&self, path: &str, new: &NewFile, time: SystemTime) -> Result<StoredObject> {
+    pub fn put(&self, path: &str, new: &NewFile, time: SystemTime) -> Result<Arc<StoredObject>> {
         if let Some(stored) = self.pack(path, new, time)? {
             return Ok(stored);
         }
@@ -257,20 +263,25 @@ impl Layer {
         time: SystemTime,
         gone: &[String],
         attributes: &[(String, NewFile)],
-    ) -> Result<(StoredObject, Vec<StoredObject>)> {
+    ) -> Result<(Arc<StoredObject>, Vec<Arc<StoredObject>>)> {
         let (stored, file) = self.make(path, new, time)?;
-        let mut changes = vec![(path, Some(stored.clone()), Some(file))];
+        let change = ObjectChange::new(path, Some(stored.clone()));
+        let mut changes = vec![(change, Some(file))];
         let mut with = Vec::with_capacity(attributes.len());
         for (key, new) in attributes {
             let (attribute, file) = self.make(key, new, time)?;
-            let attribute = StoredObject {
+            let attribute = Arc::new(StoredObject {
                 of: Some(stored.file),
-                ..attribute
-            };
-            changes.push((key, Some(attribute.clone()), Some(file)));
+                ..Arc::unwrap_or_clone(attribute)
+            });
+            let change = ObjectChange::new(key, Some(attribute.clone()));
+            changes.push((change, Some(file)));
             with.push(attribute);
         }
-        changes.extend(gone.iter().map(|gone| (gone.as_str(), None, None)));
+        changes.extend(
+            gone.iter()
+                .map(|gone| (ObjectChange::new(gone, None), None)),
+        );
         self.change_now(changes)?;
         Ok((stored, with))
     }
@@ -281,21 +292,32 @@ impl Layer {
         key: &str,
         new: &NewFile,
         time: SystemTime,
-    ) -> Result<StoredObject> {
+    ) -> Result<Arc<StoredObject>> {
         let (stored, file) = self.make(key, new, time)?;
         let of = {
             let pending = self.pending.lock();
             let object = attribute::object_of(key);
-            let file = |stored: &Option<StoredObject>| stored.as_ref().map(|stored| stored.file);
-            attribute::nearest(pending.now(), object, file)
+            attribute::nearest(object, |key| {
+                let entry = pending.get(key)?.as_ref();
+                Some(entry.map(|stored| stored.file))
+            })
         };
-        let stored = StoredObject { of, ..stored };
-        self.change_now(vec![(key, Some(stored.clone()), Some(file))])?;
+        let stored = Arc::new(StoredObject {
+            of,
+            ..Arc::unwrap_or_clone(stored)
+        });
+        let change = ObjectChange::new(key, Some(stored.clone()));
+        self.change_now(vec![(change, Some(file))])?;
         Ok(stored)
     }
 
     /// Creates the file of an object, to which no change refers yet.
-    fn make(&self, path: &str, new: &NewFile, time: SystemTime) -> Result<(StoredObject, File)> {
+    fn make(
+        &self,
+        path: &str,
+        new: &NewFile,
+        time: SystemTime,
+    ) -> Result<(Arc<StoredObject>, File)> {
         self.pending.lock().check()?;
         self.make_room()?;
         let number = self.next.fetch_add(1, Ordering::Relaxed);
@@ -314,7 +336,7 @@ impl Layer {
             begins: new.begins.map(str::to_owned),
             ..StoredObject::default()
         };
-        Ok((stored, file))
+        Ok((Arc::new(stored), file))
     }
 
     /// Syncs the waiting changes if too many files are open.
@@ -347,18 +369,26 @@ impl Layer {
     /// Deletes an object, including one of the store below. Durable when it returns, because no descriptor remains that
     /// could be synced.
     pub fn remove(&self, path: &str) -> Result<()> {
-        self.change_now(vec![(path, None, None)])
+        self.change_now(vec![(ObjectChange::new(path, None), None)])
     }
 
     /// Sets the time of an object in this layer; ENOENT for others.
     pub fn set_time(&self, path: &str, time: SystemTime) -> Result<()> {
-        let stored = self.pending.lock().now().get(path).cloned().flatten();
+        let stored = self.pending.lock().get(path).cloned().flatten();
         let stored = stored.ok_or_else(|| Error::new(ErrorKind::NotFound, "no such object"))?;
-        let time = nanoseconds(time);
-        self.change(path, Some(StoredObject { time, ..stored }), None)
+        let stored = StoredObject {
+            time: nanoseconds(time),
+            ..Arc::unwrap_or_clone(stored)
+        };
+        self.change(path, Some(Arc::new(stored)), None)
     }
 
-    fn change(&self, path: &str, stored: Option<StoredObject>, file: Option<File>) -> Result<()> {
+    fn change(
+        &self,
+        path: &str,
+        stored: Option<Arc<StoredObject>>,
+        file: Option<File>,
+    ) -> Result<()> {
         let record = ObjectChange::new(path, stored);
         if self.deferred.load(Ordering::Acquire) {
             let mut pending = self.pending.lock();
@@ -381,13 +411,12 @@ impl Layer {
 
     /// Makes changes and waits until they are durable, together with all other waiting ones. On failure none of them
     /// takes effect later.
-    fn change_now(&self, changes: Vec<(&str, Option<StoredObject>, Option<File>)>) -> Result<()> {
+    fn change_now(&self, changes: Vec<(ObjectChange, Option<File>)>) -> Result<()> {
         let mut settled = Vec::with_capacity(changes.len());
         {
             let mut pending = self.pending.lock();
             pending.check()?;
-            for (path, stored, file) in changes {
-                let record = ObjectChange::new(path, stored);
+            for (record, file) in changes {
                 settled.push(pending.change(record, file)?);
             }
         }
@@ -425,7 +454,7 @@ pub(in crate::checkout) struct NumberedFile {
 
 /// Returns the numbers and suffixes of the files that the index of a layer names.
 pub(in crate::checkout) fn named(
-    entries: &BTreeMap<String, Option<StoredObject>>,
+    entries: &BTreeMap<String, Option<Arc<StoredObject>>>,
     incomplete: &BTreeMap<String, KeptObject>,
 ) -> HashSet<(u64, &'static str)> {
     let stored = entries.values().flatten();

@@ -209,7 +209,7 @@ impl View {
 
     /// Puts an object at a key; it hides everything below the key. `is_directory` tells whether it may be shown as a
     /// directory.
-    pub fn put(&self, key: &str, stored: &StoredObject, is_directory: bool) {
+    pub fn put(&self, key: &str, stored: &Arc<StoredObject>, is_directory: bool) {
         let mut pile = self.pile();
         pile.misfits.retain(|misfit| misfit.key != key);
         let Some((_, layer)) = pile.uppermost() else {
@@ -232,7 +232,7 @@ impl View {
     }
 
     /// Replaces the group at a key of the uppermost layer; the objects below it stay.
-    pub fn put_group(&self, key: &str, stored: &StoredObject) {
+    pub fn put_group(&self, key: &str, stored: &Arc<StoredObject>) {
         let mut pile = self.pile();
         if let Some((_, layer)) = pile.uppermost() {
             let entry = LayerEntry::Stored(stored.clone());
@@ -259,7 +259,7 @@ impl View {
     }
 
     /// Puts an attribute at its key; `None` removes it from its object.
-    pub fn put_attribute(&self, key: &str, stored: Option<&StoredObject>) {
+    pub fn put_attribute(&self, key: &str, stored: Option<&Arc<StoredObject>>) {
         let mut pile = self.pile();
         pile.misfits.retain(|misfit| misfit.key != key);
         let Some((at, layer)) = pile.uppermost() else {
@@ -327,20 +327,17 @@ impl View {
         layer: &LayerFiles,
         (dir, at): (&Dir, usize),
         key: &str,
-        stored: &StoredObject,
+        stored: &Arc<StoredObject>,
     ) -> LayerObject {
         LayerObject {
             dir: dir.clone(),
-            file: stored.file,
+            stored: stored.clone(),
             files: self.files.clone(),
             inside: self.inside(key),
             store: stored.begins.as_ref().and_then(|_| self.shown(key).pop()),
             origin: origin(layer, stored.time),
             at,
             seen: at,
-            against: stored.against.clone(),
-            size: stored.size,
-            unwritten: stored.unwritten.clone(),
         }
     }
 
@@ -350,7 +347,7 @@ impl View {
         if let Some((_, layer)) = pile.uppermost()
             && let Some(LayerEntry::Stored(stored)) = layer.entries.get_mut(key)
         {
-            stored.time = index::nanoseconds(time);
+            Arc::make_mut(stored).time = index::nanoseconds(time);
         }
         let mut objects = self.objects_mut();
         if let Some(KeyState::Object(object)) = objects.by_key.get_mut(key.as_bytes()) {

@@ -182,10 +182,10 @@ fn entry_of(
         LayerEntry::Stored(stored) => Some(LayerEntry::Again(StoredAgain {
             layer: place,
             dir: layer.dir.clone(),
-            stored: StoredObject {
+            stored: Arc::new(StoredObject {
                 time: restored.time,
-                ..stored.clone()
-            },
+                ..(**stored).clone()
+            }),
         })),
         _ => None,
     }

@@ -72,7 +72,7 @@ struct EntryAt {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     needs: Vec<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    stored: Option<StoredObject>,
+    stored: Option<Arc<StoredObject>>,
     /// The index of the layer whose object is restored.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     of: Option<usize>,

@@ -77,7 +77,7 @@ impl Layer {
         let mut pending = self.pending.lock();
         let settled = pending.settle(&batch);
         let deferred = self.deferred.load(Ordering::Acquire);
-        let remove = |stored: Option<&StoredObject>| {
+        let remove = |stored: Option<&Arc<StoredObject>>| {
             if let Some(stored) = stored {
                 let _ = self.storage.remove(&self.dir, &stored.name());
             }

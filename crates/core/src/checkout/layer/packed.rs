@@ -4,6 +4,7 @@
 //! disk is reported when an array is closed.
 
 use std::fs::File;
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::SystemTime;
 
@@ -105,7 +106,7 @@ impl Layer {
         path: &str,
         new: &NewFile,
         time: SystemTime,
-    ) -> Result<Option<StoredObject>> {
+    ) -> Result<Option<Arc<StoredObject>>> {
         let own = self.own.lock().clone();
         let Some(own) = own.filter(|_| self.deferred.load(Ordering::Acquire)) else {
             return Ok(None);
@@ -129,7 +130,7 @@ impl Layer {
                 self.write_packs()?;
                 continue;
             };
-            let stored = StoredObject {
+            let stored = Arc::new(StoredObject {
                 file,
                 time: nanoseconds(time),
                 size: new.size,
@@ -137,7 +138,7 @@ impl Layer {
                 packed: true,
                 unwritten: small.unwritten(),
                 ..StoredObject::default()
-            };
+            });
             pending.change(ObjectChange::new(path, Some(stored.clone())), None)?;
             self.wake_syncer();
             return Ok(Some(stored));

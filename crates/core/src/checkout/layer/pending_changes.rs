@@ -24,8 +24,8 @@ const MOST_OPEN: usize = 8;
 /// The objects of a layer.
 pub struct PendingChanges {
     index: Index,
-    /// The entries of the index with all waiting changes applied.
-    now: BTreeMap<String, Option<StoredObject>>,
+    /// The latest change of each object that is changed and not in the index yet.
+    changed: BTreeMap<String, Option<Arc<StoredObject>>>,
     waiting: Vec<PendingChange>,
     /// Files that are not written yet, oldest first.
     packs: Vec<Arc<Pack>>,
@@ -50,9 +50,9 @@ pub struct PendingChange {
     /// The new, unsynced file.
     pub file: Option<File>,
     /// The object whose file is not needed once the change is final.
-    pub old: Option<StoredObject>,
+    pub old: Option<Arc<StoredObject>>,
     /// The previous entry, if the layer had one.
-    before: Option<Option<StoredObject>>,
+    before: Option<Option<Arc<StoredObject>>>,
     settled: Settled,
 }
 
@@ -71,8 +71,8 @@ impl PendingChanges {
     /// Begins with the content of an index.
     pub fn new(index: Index) -> Self {
         Self {
-            now: index.entries().clone(),
             index,
+            changed: BTreeMap::new(),
             waiting: Vec::new(),
             packs: Vec::new(),
             written: Vec::new(),
@@ -80,9 +80,18 @@ impl PendingChanges {
         }
     }
 
+    /// Returns the entry of an object, whose object is `None` for a deleted one; `None` if the layer does not change the
+    /// object.
+    pub fn get(&self, path: &str) -> Option<&Option<Arc<StoredObject>>> {
+        let changed = self.changed.get(path);
+        changed.or_else(|| self.index.entries().get(path))
+    }
+
     /// Returns every changed object; `None` for a deleted one.
-    pub fn now(&self) -> &BTreeMap<String, Option<StoredObject>> {
-        &self.now
+    pub fn now(&self) -> impl Iterator<Item = (&String, &Option<Arc<StoredObject>>)> {
+        let recorded = self.index.entries().iter();
+        let recorded = recorded.filter(|(path, _)| !self.changed.contains_key(*path));
+        recorded.chain(&self.changed)
     }
 
     /// Returns the number of waiting changes.
@@ -120,17 +129,17 @@ impl PendingChanges {
     /// Replaces the changes that the index records, at once. No changes may wait.
     pub fn replace_all(&mut self, changes: IndexChanges) -> Result<()> {
         self.check()?;
-        self.index.replace(changes)?;
-        self.now = self.index.entries().clone();
-        Ok(())
+        self.index.replace(changes)
     }
 
     /// Records a change.
     pub fn change(&mut self, record: ObjectChange, file: Option<File>) -> Result<Settled> {
         self.check()?;
         let new = record.stored.as_ref().map(|stored| stored.file);
-        let before = self.now.insert(record.path.clone(), record.stored.clone());
+        let before = self.get(&record.path).cloned();
         let old = before.clone().flatten();
+        self.changed
+            .insert(record.path.clone(), record.stored.clone());
         let settled = Settled::default();
         self.waiting.push(PendingChange {
             old: old.filter(|old| Some(old.file) != new),
@@ -202,7 +211,7 @@ impl PendingChanges {
 
     /// Returns whether an object is in the file with this number, or will be.
     pub fn uses(&self, file: u64) -> bool {
-        let is_it = |stored: &StoredObject| stored.file == file;
+        let is_it = |stored: &Arc<StoredObject>| stored.file == file;
         let mut waiting = self.waiting.iter();
         self.index.uses(file) || waiting.any(|w| w.record.stored.as_ref().is_some_and(is_it))
     }
@@ -225,8 +234,15 @@ impl PendingChanges {
         }
         let records = batch.iter().map(|waiting| waiting.record.clone());
         let unused = self.index.add_all(records.collect())?;
-        for waiting in batch {
-            waiting.settled.0.store(true, Ordering::Release);
+        for PendingChange {
+            record, settled, ..
+        } in batch
+        {
+            // A later change takes precedence.
+            if self.changed.get(&record.path) == Some(&record.stored) {
+                self.changed.remove(&record.path);
+            }
+            settled.0.store(true, Ordering::Release);
         }
         Ok(unused)
     }
@@ -238,15 +254,17 @@ impl PendingChanges {
     }
 
     /// Withdraws a waiting change. Returns the file that is no longer needed then, if any.
-    pub fn withdraw(&mut self, settled: &Settled) -> Option<StoredObject> {
+    pub fn withdraw(&mut self, settled: &Settled) -> Option<Arc<StoredObject>> {
         let is_it = |waiting: &PendingChange| Arc::ptr_eq(&waiting.settled.0, &settled.0);
         let at = self.waiting.iter().position(is_it)?;
         let PendingChange { record, before, .. } = self.waiting.remove(at);
         // A later change takes precedence.
-        if self.now.get(&record.path) == Some(&record.stored) {
+        if self.changed.get(&record.path) == Some(&record.stored) {
             match before {
-                Some(before) => self.now.insert(record.path, before),
-                None => self.now.remove(&record.path),
+                Some(before) if self.index.entries().get(&record.path) != Some(&before) => {
+                    self.changed.insert(record.path, before)
+                }
+                _ => self.changed.remove(&record.path),
             };
         }
         record.stored
@@ -255,7 +273,7 @@ impl PendingChanges {
     /// Withdraws all changes that are not in the index.
     pub fn take_back(&mut self) {
         self.waiting.clear();
-        self.now = self.index.entries().clone();
+        self.changed.clear();
     }
 
     /// Gives up all waiting changes: their state on the disk is unknown, so no further changes are accepted. Returns

@@ -4,6 +4,7 @@
 //! file.
 
 use std::collections::HashSet;
+use std::sync::Arc;
 
 use super::Layer;
 use super::pending_changes::PendingChanges;
@@ -14,7 +15,7 @@ use crate::checkout::records::index::StoredObject;
 pub(super) struct Replaced {
     /// Paths of objects of which the view may show an old version.
     showing: Vec<String>,
-    files: Vec<(String, StoredObject)>,
+    files: Vec<(String, Arc<StoredObject>)>,
 }
 
 /// While this exists, replaced files of some objects are not removed.
@@ -37,7 +38,7 @@ impl Layer {
     pub(super) fn remove_replaced(
         &self,
         pending: &PendingChanges,
-        files: impl IntoIterator<Item = (String, StoredObject)>,
+        files: impl IntoIterator<Item = (String, Arc<StoredObject>)>,
     ) {
         let mut replaced = self.replaced.lock();
         replaced.files.extend(files);

@@ -21,13 +21,13 @@ fn open(dir: &Path, storage: impl Storage + 'static) -> Result<Layer> {
 }
 
 /// Stores an `.npy` file as the object `group/data`.
-fn put_file(layer: &Layer, path: &str, inside: &str, file: &[u8]) -> Result<StoredObject> {
+fn put_file(layer: &Layer, path: &str, inside: &str, file: &[u8]) -> Result<Arc<StoredObject>> {
     let new = dataset(inside, file)?;
     layer.put(path, &new, UNIX_EPOCH)
 }
 
 /// Stores an array of 4-byte integers.
-fn put(layer: &Layer, path: &str, values: &[i32]) -> Result<StoredObject> {
+fn put(layer: &Layer, path: &str, values: &[i32]) -> Result<Arc<StoredObject>> {
     let payload: Vec<u8> = values
         .iter()
         .flat_map(|value| value.to_le_bytes())
@@ -62,7 +62,7 @@ fn values(layer: &Layer, stored: &StoredObject) -> Vec<i32> {
 
 /// Returns the content of the layer; each object is read back.
 fn content(layer: &Layer) -> BTreeMap<String, Option<Vec<i32>>> {
-    let read = |stored: StoredObject| values(layer, &stored);
+    let read = |stored: Arc<StoredObject>| values(layer, &stored);
     let entries = layer.entries().into_iter();
     entries.map(|(path, s)| (path, s.map(read))).collect()
 }

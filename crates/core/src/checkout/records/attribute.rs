@@ -3,8 +3,6 @@
 //! So an attribute goes with its object, and what holds for objects holds for it: commits, conflicts, reverts. No mount
 //! shows an object at such a key, because names with control characters are escaped.
 
-use std::collections::BTreeMap;
-
 use crate::tree::name::unescape;
 
 /// The first character of the last name of an attribute's key.
@@ -55,16 +53,13 @@ pub fn shown(key: &str) -> String {
 }
 
 /// Returns the number of the file of the nearest object at a key or above it that a layer has; 0 if the layer deletes
-/// that one, `None` if the layer does not mention any.
-pub fn nearest<T>(
-    entries: &BTreeMap<String, T>,
-    key: &str,
-    file: impl Fn(&T) -> Option<u64>,
-) -> Option<u64> {
+/// that one, `None` if the layer does not mention any. For a key, `file` returns `None` if the layer does not mention
+/// the key, and otherwise the number of the object's file, if the key has one.
+pub fn nearest(key: &str, file: impl Fn(&str) -> Option<Option<u64>>) -> Option<u64> {
     let mut key = key;
     loop {
-        if let Some(entry) = entries.get(key) {
-            return Some(file(entry).unwrap_or(0));
+        if let Some(file) = file(key) {
+            return Some(file.unwrap_or(0));
         }
         key = key.rsplit_once('/')?.0;
     }

@@ -1,6 +1,7 @@
 //! The state that a layer gives an object: stored, deleted, or restored to an earlier state.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use super::attribute;
 use super::index::StoredObject;
@@ -10,7 +11,7 @@ use npyfs_io::dir::Dir;
 #[derive(Clone, Debug)]
 pub enum LayerEntry {
     /// The object is in a file of the layer.
-    Stored(StoredObject),
+    Stored(Arc<StoredObject>),
     /// No object is there, whatever the lower layers have.
     Deleted,
     /// An object of an earlier layer is restored.
@@ -28,18 +29,18 @@ pub struct StoredAgain {
     /// Its directory.
     pub dir: Dir,
     /// The object in it, with the time of its restoration.
-    pub stored: StoredObject,
+    pub stored: Arc<StoredObject>,
 }
 
-impl From<Option<StoredObject>> for LayerEntry {
-    fn from(stored: Option<StoredObject>) -> Self {
+impl From<Option<Arc<StoredObject>>> for LayerEntry {
+    fn from(stored: Option<Arc<StoredObject>>) -> Self {
         stored.map_or(Self::Deleted, Self::Stored)
     }
 }
 
 impl LayerEntry {
     /// Returns the object, if it is in a layer.
-    pub fn stored(&self) -> Option<&StoredObject> {
+    pub fn stored(&self) -> Option<&Arc<StoredObject>> {
         match self {
             Self::Stored(stored) => Some(stored),
             Self::Again(again) => Some(&again.stored),
@@ -49,7 +50,7 @@ impl LayerEntry {
 
     /// Returns the object and the directory of its file, if it is in a layer. `layer` is the directory of the layer
     /// with this entry.
-    pub fn file<'a>(&'a self, layer: &'a Dir) -> Option<(&'a Dir, &'a StoredObject)> {
+    pub fn file<'a>(&'a self, layer: &'a Dir) -> Option<(&'a Dir, &'a Arc<StoredObject>)> {
         match self {
             Self::Stored(stored) => Some((layer, stored)),
             Self::Again(again) => Some((&again.dir, &again.stored)),
@@ -79,16 +80,16 @@ pub fn forget_old_attributes(entries: &mut BTreeMap<String, LayerEntry>, key: &s
         "" => String::new(),
         key => format!("{key}/"),
     };
-    let file = |entry: &LayerEntry| match entry {
-        LayerEntry::Stored(stored) => Some(stored.file),
-        _ => None,
-    };
     let is_old = |(key, entry): (&String, &LayerEntry)| {
         let LayerEntry::Stored(stored) = entry else {
             return None;
         };
         let (object, _) = attribute::split(key)?;
-        (attribute::nearest(entries, object, file) != stored.of).then(|| key.clone())
+        let file = |key: &str| match entries.get(key)? {
+            LayerEntry::Stored(stored) => Some(Some(stored.file)),
+            _ => Some(None),
+        };
+        (attribute::nearest(object, file) != stored.of).then(|| key.clone())
     };
     let all = entries.range(below.clone()..);
     let all = all.take_while(|(key, _)| key.starts_with(&below));

@@ -162,7 +162,7 @@ impl LayerFiles {
     }
 
     /// Returns a layer of which only the objects are known; `None` for a deleted one.
-    pub fn bare(dir: &Dir, entries: BTreeMap<String, Option<StoredObject>>) -> Self {
+    pub fn bare(dir: &Dir, entries: BTreeMap<String, Option<Arc<StoredObject>>>) -> Self {
         let entries = entries.into_iter();
         let entries = entries.map(|(key, stored)| (key, stored.into()));
         let mut entries: LayerEntries = entries.collect();

@@ -1,6 +1,7 @@
 //! The state of each object after a number of layers, and the entry that brings an earlier state back.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use crate::checkout::records::entry::{LayerEntry, StoredAgain};
 use crate::checkout::records::index::StoredObject;
@@ -54,10 +55,10 @@ impl ObjectState {
                 Ok(LayerEntry::Again(StoredAgain {
                     layer,
                     dir: own.dir.clone(),
-                    stored: StoredObject {
+                    stored: Arc::new(StoredObject {
                         time,
-                        ..stored.clone()
-                    },
+                        ..(**stored).clone()
+                    }),
                 }))
             }
             _ => Err(Error::damaged("what it was before is not there").about(key)),

@@ -54,7 +54,7 @@ impl View {
             Some(KeyState::Uncovered(_) | KeyState::Attribute(_)) | None => None,
         };
         if let Some(object) = object {
-            let (entries, before, seen) = match object.against.as_deref() {
+            let (entries, before, seen) = match object.stored.against.as_deref() {
                 Some(against) if against.entries.is_some() => {
                     let entries = against.entries.clone();
                     (entries, against.instead_of.clone(), object.seen)
@@ -113,7 +113,7 @@ impl View {
             // An axis that cannot be read now is not checked.
             return Ok(object);
         };
-        let Some(against) = object.against.clone() else {
+        let Some(against) = object.stored.against.clone() else {
             return Ok(object);
         };
         object.seen = seen(layers, object.at, against.on.as_deref());
@@ -145,7 +145,11 @@ impl View {
         object: &LayerObject,
     ) -> std::result::Result<(), String> {
         let (above, _) = split(key);
-        let along = object.against.iter().flat_map(|against| &against.along);
+        let along = object
+            .stored
+            .against
+            .iter()
+            .flat_map(|against| &against.along);
         for (axis, entries) in along {
             let axis_key = format!("{above}{axis}");
             match self.axis(known, objects.said(&axis_key), &axis_key) {

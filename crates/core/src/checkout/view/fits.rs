@@ -447,7 +447,7 @@ impl View {
         key: &str,
         object: &LayerObject,
     ) -> std::result::Result<(), String> {
-        let Some(before) = object.against.as_ref().and_then(|a| a.over.as_ref()) else {
+        let Some(before) = object.stored.against.as_ref().and_then(|a| a.over.as_ref()) else {
             return Ok(());
         };
         // An object that cannot be read now is not checked.

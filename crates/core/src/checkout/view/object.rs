@@ -12,11 +12,9 @@ use xxhash_rust::xxh3::xxh3_64;
 
 use super::key_state::Origin;
 use super::stem;
-use crate::checkout::layer::finished;
 use crate::checkout::records::index;
-use crate::checkout::records::unwritten::Unwritten;
+use crate::checkout::records::index::StoredObject;
 use crate::dataset::context::Context;
-use crate::store::against::Against;
 use crate::store::extent::Extent;
 use crate::store::format::{Registry, StoreRoot};
 use crate::tree::array::StoredArray;
@@ -69,8 +67,8 @@ impl OpenFiles {
 pub struct LayerObject {
     /// The directory of the layer.
     pub dir: Dir,
-    /// The number of its file in the layer.
-    pub file: u64,
+    /// Its record in the index of the layer.
+    pub stored: Arc<StoredObject>,
     /// The files of layers that are open.
     pub files: Arc<OpenFiles>,
     /// The name by which its file is shown as a store, if the whole file is one.
@@ -83,12 +81,6 @@ pub struct LayerObject {
     pub at: usize,
     /// The number of lower layers that its writer saw; used for axes.
     pub seen: usize,
-    /// The state of the store that it was written against, if it was recorded.
-    pub against: Option<Arc<Against>>,
-    /// The size, if it is shown as one `.npy` file and the size is known.
-    pub size: Option<u64>,
-    /// The object in memory, until its file is written.
-    pub unwritten: Unwritten,
 }
 
 /// A directory and a name in it.
@@ -97,7 +89,7 @@ type InDirectory<'a> = (Arc<dyn Directory>, &'a [u8]);
 impl LayerObject {
     /// Returns the name of its file.
     fn file(&self) -> String {
-        finished(self.file)
+        self.stored.name()
     }
 
     fn path(&self) -> PathBuf {
@@ -119,7 +111,7 @@ impl LayerObject {
         };
         let above = &self.inside[..self.inside.len() - last.len()];
         let above = above.split(|&b| b == b'/').filter(|name| !name.is_empty());
-        if let Some(object) = self.unwritten.get() {
+        if let Some(object) = self.stored.unwritten.get() {
             object.write()?;
         }
         let opened = self.files.root(&self.dir, &self.file()).current();
@@ -169,7 +161,7 @@ impl LayerObject {
         if let Some(name) = &self.store {
             return Ok(vec![(name.clone(), self.root())]);
         }
-        if let (Some(size), Some(last)) = (self.size, self.last()) {
+        if let (Some(size), Some(last)) = (self.stored.size, self.last()) {
             let name = [last, &b".npy"[..]].concat();
             let file = self.unopened(&name, size);
             return Ok(vec![(name, file)]);
@@ -192,7 +184,7 @@ impl LayerObject {
         if let Some(own) = &self.store {
             return Ok((own == name).then(|| self.root()));
         }
-        if let (Some(size), Some(last)) = (self.size, self.last()) {
+        if let (Some(size), Some(last)) = (self.stored.size, self.last()) {
             let own = name.strip_suffix(b".npy") == Some(last);
             return Ok(own.then(|| self.unopened(name, size)));
         }
@@ -244,7 +236,7 @@ impl UnopenedFile {
 impl VirtualFile for UnopenedFile {
     fn ownership(&self) -> Ownership {
         // All files of a layer have the same ownership.
-        let file = match self.object.unwritten.get() {
+        let file = match self.object.stored.unwritten.get() {
             Some(_) => index::NAME.to_owned(),
             None => self.object.file(),
         };
@@ -268,7 +260,7 @@ impl VirtualFile for UnopenedFile {
     }
 
     fn open(&self) -> Result<Arc<dyn Content>> {
-        match self.object.unwritten.get() {
+        match self.object.stored.unwritten.get() {
             Some(object) => Ok(object),
             None => self.file()?.open(),
         }
@@ -282,7 +274,7 @@ impl VirtualFile for UnopenedFile {
 
     fn is_current(&self) -> bool {
         let is_written = || self.object.dir.size(&self.object.file()).is_ok();
-        self.object.unwritten.get().is_some() || is_written()
+        self.object.stored.unwritten.get().is_some() || is_written()
     }
 
     fn is_remade(&self) -> bool {

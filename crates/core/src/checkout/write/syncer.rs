@@ -68,6 +68,7 @@ mod tests {
     use std::time::{Instant, UNIX_EPOCH};
 
     use super::*;
+    use crate::checkout::records::index::StoredObject;
     use crate::store::encode::store::{dataset, saved};
     use crate::store::object::PackScope;
     use npyfs_base::npy::dtype::DType;
@@ -97,7 +98,7 @@ mod tests {
 
     /// Returns the value of each object; an incomplete file has none.
     fn values(layer: &Layer) -> BTreeMap<String, Option<u8>> {
-        let value = |path: &str, stored| {
+        let value = |path: &str, stored: Arc<StoredObject>| {
             let bytes = std::fs::read(layer.path(&stored)).unwrap();
             let known = STEPS.iter().chain(&[("alpha", 1)]);
             let mut known = known.filter(|(known, _)| *known == path);

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use super::{FORM, IndexChanges, IndexLine, KeptMember, KeptObject, StoredObject};
+use super::{FORM, IndexChanges, IndexLine, KeptMember, KeptObject};
 use crate::checkout::records::record_log;
 use npyfs_base::error::Result;
 
@@ -22,7 +22,7 @@ pub fn files_named(text: &str, is_all: bool) -> Result<BTreeSet<String>> {
         let changes = IndexChanges::of(lines);
         changes.incomplete.values().for_each(&mut incomplete);
         let stored = changes.entries.values().flatten();
-        named.extend(stored.map(StoredObject::name));
+        named.extend(stored.map(|stored| stored.name()));
         return Ok(named);
     }
     let mut stored = Vec::new();

@@ -6,10 +6,12 @@ use super::*;
 use npyfs_io::storage::Disk;
 
 fn record(path: &str, file: Option<u64>) -> ObjectChange {
-    let stored = file.map(|file| StoredObject {
-        file,
-        time: -5,
-        ..StoredObject::default()
+    let stored = file.map(|file| {
+        Arc::new(StoredObject {
+            file,
+            time: -5,
+            ..StoredObject::default()
+        })
     });
     ObjectChange::new(path, stored)
 }
