@@ -9,7 +9,6 @@ use fuser::{
 };
 
 use super::adapter::{Adapter, Reading};
-use super::passthrough::Answer;
 use super::reply::{file_attr, ttl};
 use super::{GENERATION, SHORT_READ};
 use crate::mount::fs::{Flags, Maker};
@@ -88,21 +87,19 @@ impl Adapter {
             return Some(reply);
         };
         let copy = self.fs.whole_copy(handle);
-        let refused = |e: std::io::Error| {
-            let why = match e.raw_os_error() {
-                Some(libc::EPERM) => "it needs root".to_owned(),
-                _ => e.to_string(),
-            };
-            self.fs.note_passthrough(Err(why));
-        };
-        match passthrough.open(ino.0, handle, copy.as_deref(), reply, refused) {
-            Answer::Passed => {
+        passthrough.open(ino.0, handle, copy.as_deref(), reply, |noted| match noted {
+            Ok(()) => {
                 self.fs.note_passthrough(Ok(()));
                 self.fs.note_passed();
-                None
             }
-            Answer::Usual(reply) => Some(reply),
-        }
+            Err(e) => {
+                let why = match e.raw_os_error() {
+                    Some(libc::EPERM) => "it needs root".to_owned(),
+                    _ => e.to_string(),
+                };
+                self.fs.note_passthrough(Err(why));
+            }
+        })
     }
 
     /// Records that a handle of an inode is closed.

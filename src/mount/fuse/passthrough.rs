@@ -27,30 +27,22 @@ pub(super) struct Passthrough {
     inodes: Mutex<HashMap<u64, OpenInode>>,
 }
 
-/// The reply to an open.
-pub(super) enum Answer {
-    /// The reply was sent, and the kernel reads by itself.
-    Passed,
-    /// The reply remains to be sent as without passthrough.
-    Usual(ReplyOpen),
-}
-
 impl Passthrough {
     /// Records that the kernel offers passthrough.
     pub(super) fn offer(&self) {
         self.usable.store(true, Ordering::Release);
     }
 
-    /// Counts an open of an inode, and replies to it if the kernel is to read a copy. `refused` is called with the
-    /// reason if the kernel refuses.
+    /// Counts an open of an inode, and replies to it if the kernel is to read a copy; otherwise returns the reply. Before
+    /// it replies, `noted` is called with `Ok`; if the kernel refuses, with the reason.
     pub(super) fn open(
         &self,
         ino: u64,
         handle: u64,
         copy: Option<&impl AsFd>,
         reply: ReplyOpen,
-        refused: impl FnOnce(io::Error),
-    ) -> Answer {
+        noted: impl Fn(Result<(), io::Error>),
+    ) -> Option<ReplyOpen> {
         let mut inodes = self.inodes.lock();
         let inode = inodes.entry(ino).or_insert(OpenInode {
             handles: 0,
@@ -64,20 +56,19 @@ impl Passthrough {
                 Ok(backing) => inode.backing = Some(backing),
                 Err(e) => {
                     self.usable.store(false, Ordering::Release);
-                    refused(e);
+                    noted(Err(e));
                 }
             }
         }
         inode.handles += 1;
-        match &inode.backing {
-            Some(backing) => {
-                // No other flag may be combined with it.
-                let flags = FopenFlags::FOPEN_NOFLUSH;
-                reply.opened_passthrough(FileHandle(handle), flags, backing);
-                Answer::Passed
-            }
-            None => Answer::Usual(reply),
-        }
+        let Some(backing) = &inode.backing else {
+            return Some(reply);
+        };
+        noted(Ok(()));
+        // No other flag may be combined with it.
+        let flags = FopenFlags::FOPEN_NOFLUSH;
+        reply.opened_passthrough(FileHandle(handle), flags, backing);
+        None
     }
 
     /// Counts a close.
