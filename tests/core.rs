@@ -100,7 +100,7 @@ fn a_listing_continues_where_it_was_full() {
     }
     assert_eq!(names[..2], [".", ".."]);
     assert!(names.contains(&"cell,gene#UMIs.npz".to_owned()));
-    // By name, the axes last: whoever deletes in this order deletes what lies along them first.
+    // By name, the axes last: a program that deletes in this order deletes what lies along them first.
     let mut sorted = names[2..].to_vec();
     sorted.sort_by_key(|name| (name.ends_with("#.npy"), name.clone()));
     sorted.dedup();

@@ -296,7 +296,7 @@ impl Fs {
     }
 
     fn attr(&self, ino: u64, node: &Node) -> Attr {
-        // In a checkout everything can be written; what may be is said when somebody tries.
+        // Every entry of a checkout looks writable; a write that the format does not allow is refused when it is tried.
         let write = if self.is_writable() { 0o200 } else { 0 };
         let (kind, size, own, mode, volatile) = match node {
             Node::Directory(dir) => {
@@ -362,8 +362,8 @@ impl Fs {
         number_of_name(parent, name, self.comes_last(name))
     }
 
-    /// Returns true for a file that whoever deletes all files of a directory is to come to last: an axis, which can only go
-    /// when nothing lies along it any more.
+    /// Returns true for a file that is listed after all others: an axis, which can only be deleted when nothing lies
+    /// along it any more. A program that deletes a directory deletes its files in this order.
     fn comes_last(&self, name: &[u8]) -> bool {
         let sep = self.context.options.sep;
         let stem = name.strip_suffix(b".npy");
@@ -416,8 +416,8 @@ impl Fs {
         }
     }
 
-    /// Returns the state of the volume that the store is on, or what is written; one without blocks if there is none, as of a store
-    /// in a bucket.
+    /// Returns the state of the volume that holds the store, or what is written. A store in a bucket has none, and a
+    /// volume without blocks is returned.
     pub fn statfs(&self) -> FsResult<Statfs> {
         // Writes go there.
         let disk = self

@@ -25,7 +25,7 @@ pub struct File {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum State {
     Done,
-    /// It is empty: whoever opens it next writes it.
+    /// It is empty: the next process that opens it writes it.
     Begun,
     Refused,
 }
@@ -114,7 +114,7 @@ impl Model {
         let File { name, writers, .. } = self.files[file];
         let emptied =
             state == State::Begun && name.is_some_and(|name| self.stored.contains_key(&name));
-        // Whoever is not the last may leave the rest to the others.
+        // A writer that is not the last may leave the rest to the others.
         writers > 1 || !(state == State::Refused || emptied)
     }
 
@@ -141,7 +141,7 @@ impl Model {
             let File {
                 ref bytes, writers, ..
             } = self.files[file];
-            // Whoever writes it may begin with an empty one.
+            // A process that writes it may begin with an empty one.
             if !is_whole(bytes) && (writers == 0 || !bytes.is_empty()) {
                 return false;
             }

@@ -200,17 +200,12 @@ impl Layer {
     /// Returns how many objects the layer stores or restores, and how many it deletes.
     pub fn count(&self) -> (usize, usize) {
         let pending = self.pending.lock();
-        let (mut stored, mut deleted) = (0, 0);
-        for (_, object) in pending.now() {
-            *(if object.is_some() {
-                &mut stored
-            } else {
-                &mut deleted
-            }) += 1;
-        }
+        let all = pending.now().count();
+        let deleted = pending.now().filter(|(_, stored)| stored.is_none());
+        let deleted = deleted.count();
         let restored = pending.recorded().restored.keys();
         let restored = restored.filter(|key| pending.get(key).is_none()).count();
-        (stored + restored, deleted)
+        (all - deleted + restored, deleted)
     }
 
     /// Returns whether an object is stored in the layer.

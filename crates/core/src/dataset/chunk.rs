@@ -61,7 +61,7 @@ impl BlockChunk {
         })
     }
 
-    /// The block as its reader goes through it: nobody comes back for the next row, it is read in one go.
+    /// The block as its reader goes through it: in one go, as no reader comes back for the next row.
     fn row(&self) -> ChunkRow {
         let bytes = self.blocks.source.grid().block_bytes();
         ChunkRow {

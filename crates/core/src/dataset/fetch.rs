@@ -1,9 +1,9 @@
 //! Fetches stored bytes of remote files: all chunks that a read overlaps, together, and the next ones for a sequential
 //! reader.
 //!
-//! Whoever reads at random has the chunks fetched that it touches and nothing else, also where blocks gather several. Nothing here
-//! waits, unless a source has to look up where its blocks are stored; bytes are decoded ahead of a reader once they have arrived, so
-//! that the threads that decode wait for no network.
+//! For a reader at random, the chunks that it touches are fetched and nothing else, also where blocks gather several.
+//! Nothing here waits, unless a source has to look up where its blocks are stored. Bytes are decoded ahead of a reader
+//! once they have arrived, so that the threads that decode wait for no network.
 
 use std::collections::BTreeSet;
 use std::ops::Range;

@@ -258,7 +258,7 @@ pub trait Target: Send + Sync {
         Err(Error::new(ErrorKind::Os(libc::EOPNOTSUPP), why))
     }
 
-    /// Writes a line to the log of the mount: what nobody waits to be told.
+    /// Writes a line to the log of the mount, about something for which no program waits.
     fn note(&self, _line: &str) {}
 
     /// Returns what `status.json` says of the checkout.

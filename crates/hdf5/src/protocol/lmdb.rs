@@ -68,7 +68,7 @@ pub struct LockRow {
     pub table: String,
     /// The key.
     pub key: ByteBuf,
-    /// Its value while nobody has the lock.
+    /// Its value while no process has the lock.
     pub free: ByteBuf,
 }
 

@@ -71,7 +71,7 @@ mod tests {
     }
 
     #[test]
-    fn whoever_meets_another_waits_and_nobody_else() {
+    fn a_change_waits_for_those_that_it_meets_and_for_no_others() {
         let naming = Naming::default();
         let first = naming.change(vec![path("d/a"), path("e/b")]);
         // Without the drops above, these calls would hang.

@@ -89,7 +89,7 @@ impl Content for ScratchContent {
     }
 }
 
-/// Zeros, which nobody has to write.
+/// Zeros, which need not be written.
 pub(crate) struct Zeros(pub u64);
 
 impl Content for Zeros {

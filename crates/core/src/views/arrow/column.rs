@@ -419,7 +419,7 @@ impl Making<'_> {
             is_signed,
         };
         let (batches, length) = (self.batches, dictionary.length);
-        // The codes are read by whoever reads the table: one beyond the values would lead out of them.
+        // The program that reads the table uses a code as an index of the values: a larger one would lead out of them.
         let missing = self.survey.find(|| {
             readable(&of, batches)?;
             let mut counts = Vec::new();
