@@ -145,6 +145,11 @@ fn a_name_that_changes_twice_while_it_is_opened_can_be_written() {
     fs.create(images, name, maker, flags(another)).unwrap();
     let stale = fs.open_to_write(first, flags(opener)).unwrap_err();
     assert_eq!(stale.errno, libc::ESTALE);
+    // The kernel looks up twice, as the name may have to be created: first it is gone, then there is a new file.
+    fs.unlink(images, name).unwrap();
+    let gone = fs.lookup(images, name, opener).unwrap_err();
+    assert_eq!(gone.errno, libc::ENOENT);
+    fs.create(images, name, maker, flags(another)).unwrap();
     let second = fs.lookup(images, name, opener).unwrap().ino;
     fs.create(images, new, maker, flags(another)).unwrap();
     rename(new, name);

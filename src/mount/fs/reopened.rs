@@ -8,8 +8,8 @@
 //! while the thread looks up the name that it began with. The second lookup of a name that is to be created may find
 //! nothing at first and a file after that.
 //!
-//! Never waits. Assumes that a thread makes one call at a time. Threads whose number the kernel does not report share
-//! one entry; at worst, that entry is kept a little longer.
+//! Never waits. Assumes that a thread makes one call at a time. Threads whose number the kernel does not report have
+//! entries of one number; at worst, such an entry is kept a little longer.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -32,7 +32,6 @@ const UNKNOWN: u32 = 0;
 const LOOKUPS: u32 = 4;
 
 /// What a thread will open.
-#[derive(Clone)]
 pub(super) enum KeptOpen {
     /// A file that is read, and its content.
     Content(Arc<dyn VirtualFile>, Arc<dyn Content>),
@@ -40,16 +39,15 @@ pub(super) enum KeptOpen {
     Body(FoundBody),
 }
 
-/// The opens that the kernel will retry. Any thread may use this table.
-#[derive(Default)]
-pub(super) struct ReopenedFiles {
-    awaited: Mutex<Vec<Awaited>>,
+/// The opens that the kernel will retry, and what is kept for them. Any thread may use this table.
+pub(super) struct ReopenedFiles<T = KeptOpen> {
+    awaited: Mutex<Vec<Awaited<T>>>,
     /// The number of entries, which is nearly always zero.
     count: AtomicUsize,
 }
 
 /// A thread that was told to look up again.
-struct Awaited {
+struct Awaited<T> {
     thread: u32,
     /// The thread opens the file to write.
     writes: bool,
@@ -57,15 +55,24 @@ struct Awaited {
     /// The number of files that the thread may still find.
     lookups: u32,
     /// What the thread found, by inode number.
-    found: Vec<(u64, KeptOpen)>,
+    found: Vec<(u64, T)>,
 }
 
-impl ReopenedFiles {
-    fn awaited(&self) -> MutexGuard<'_, Vec<Awaited>> {
+impl<T> Default for ReopenedFiles<T> {
+    fn default() -> Self {
+        Self {
+            awaited: Mutex::new(Vec::new()),
+            count: AtomicUsize::new(0),
+        }
+    }
+}
+
+impl<T> ReopenedFiles<T> {
+    fn awaited(&self) -> MutexGuard<'_, Vec<Awaited<T>>> {
         self.awaited.lock().unwrap_or_else(|e| e.into_inner())
     }
 
-    fn change<T>(&self, act: impl FnOnce(&mut Vec<Awaited>) -> T) -> T {
+    fn change<R>(&self, act: impl FnOnce(&mut Vec<Awaited<T>>) -> R) -> R {
         let mut awaited = self.awaited();
         awaited.retain(|one| one.since.elapsed() < PATIENCE);
         let done = act(&mut awaited);
@@ -105,14 +112,14 @@ impl ReopenedFiles {
             return None;
         }
         self.change(|awaited| {
-            let of_thread = |one: &&Awaited| one.thread == thread && one.lookups > 0;
+            let of_thread = |one: &&Awaited<T>| one.thread == thread && one.lookups > 0;
             let writes = awaited.iter().filter(of_thread).map(|one| one.writes);
             writes.reduce(|a, b| a || b)
         })
     }
 
     /// Keeps what a thread found under an inode number.
-    pub(super) fn keep(&self, thread: u32, ino: u64, kept: KeptOpen) {
+    pub(super) fn keep(&self, thread: u32, ino: u64, kept: T) {
         self.change(|awaited| {
             let mut of_thread = awaited.iter_mut().filter(|one| one.thread == thread);
             if let Some(one) = of_thread.find(|one| one.lookups > 0) {
@@ -123,13 +130,13 @@ impl ReopenedFiles {
     }
 
     /// Removes and returns what is kept for a thread under an inode number. The open ends what the thread was told.
-    pub(super) fn take(&self, thread: u32, ino: u64) -> Option<KeptOpen> {
+    pub(super) fn take(&self, thread: u32, ino: u64) -> Option<T> {
         if self.is_idle() {
             return None;
         }
         self.change(|awaited| {
-            let is = |(number, _): &(u64, KeptOpen)| *number == ino;
-            let has = |one: &Awaited| one.thread == thread && one.found.iter().any(is);
+            let is = |(number, _): &(u64, T)| *number == ino;
+            let has = |one: &Awaited<T>| one.thread == thread && one.found.iter().any(is);
             let taken = awaited
                 .iter()
                 .position(has)
@@ -189,45 +196,10 @@ impl Fs {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use npyfs_io::content::InMemory;
-    use npyfs_io::file::Ownership;
-
-    struct Empty;
-
-    impl VirtualFile for Empty {
-        fn ownership(&self) -> Ownership {
-            Ownership::UNKNOWN
-        }
-
-        fn size(&self) -> Result<u64> {
-            Ok(0)
-        }
-
-        fn open(&self) -> Result<Arc<dyn Content>> {
-            Ok(Arc::new(InMemory(Vec::new())))
-        }
-
-        fn version(&self) -> u64 {
-            0
-        }
-
-        fn is_current(&self) -> bool {
-            true
-        }
-
-        fn info(&self) -> Result<serde_json::Value> {
-            Ok(serde_json::Value::Null)
-        }
-    }
-
-    fn found(again: &ReopenedFiles, thread: u32, ino: u64) {
-        let content = Arc::new(InMemory(Vec::new()));
-        again.keep(thread, ino, KeptOpen::Content(Arc::new(Empty), content));
-    }
 
     #[test]
     fn a_thread_that_was_told_opens_what_it_found() {
-        let again = ReopenedFiles::default();
+        let again = ReopenedFiles::<char>::default();
         assert_eq!(again.writes(1), None);
         again.expect(1, true);
         again.expect(3, false);
@@ -236,36 +208,37 @@ mod tests {
             (Some(true), Some(false))
         );
         assert_eq!(again.writes(4), None);
-        found(&again, 1, 7);
-        found(&again, 1, 8);
-        assert!(again.take(3, 8).is_none());
-        assert!(again.take(1, 8).is_some());
+        again.keep(1, 7, 'a');
+        again.keep(1, 8, 'b');
+        again.keep(1, 8, 'c');
+        assert_eq!(again.take(3, 8), None);
+        assert_eq!(again.take(1, 8), Some('c'));
         // The open ended what the thread was told.
         assert_eq!((again.writes(1), again.writes(3)), (None, None));
-        assert!(again.take(1, 7).is_none());
+        assert_eq!(again.take(1, 7), None);
     }
 
     #[test]
     fn a_thread_that_opens_nothing_stops_being_awaited() {
-        let again = ReopenedFiles::default();
+        let again = ReopenedFiles::<char>::default();
         again.expect(1, true);
         for ino in 0..u64::from(LOOKUPS) {
             assert_eq!(again.writes(1), Some(true));
-            found(&again, 1, ino);
+            again.keep(1, ino, 'a');
         }
         assert_eq!(again.writes(1), None);
-        assert!(again.take(1, 0).is_some());
+        assert_eq!(again.take(1, 0), Some('a'));
     }
 
     #[test]
     fn threads_without_a_number_do_not_take_from_each_other() {
-        let again = ReopenedFiles::default();
+        let again = ReopenedFiles::<char>::default();
         again.expect(UNKNOWN, true);
-        found(&again, UNKNOWN, 7);
+        again.keep(UNKNOWN, 7, 'a');
         again.expect(UNKNOWN, false);
         assert_eq!(again.writes(UNKNOWN), Some(true));
-        assert!(again.take(UNKNOWN, 9).is_none());
-        assert!(again.take(UNKNOWN, 7).is_some());
+        assert_eq!(again.take(UNKNOWN, 9), None);
+        assert_eq!(again.take(UNKNOWN, 7), Some('a'));
         assert_eq!(again.writes(UNKNOWN), Some(false));
     }
 }

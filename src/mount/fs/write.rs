@@ -107,7 +107,6 @@ impl WriteHandle {
 }
 
 /// A file that a thread is about to open for writing.
-#[derive(Clone)]
 pub(super) struct FoundBody(Arc<Body>);
 
 impl FoundBody {

@@ -190,6 +190,8 @@ impl Fs {
             let Some(opened) = opened? else {
                 return Ok(None);
             };
+            // The second lookup of a thread may end here instead of with an open.
+            self.again.take(flags.thread, body.number);
             let ino = self.enter_body(&path, parent, &body);
             Ok(Some((self.getattr_of(ino)?, opened)))
         };
@@ -200,7 +202,10 @@ impl Fs {
                 }
             }
         };
-        create().map_err(|e| self.note_name(parent, name, "create", e))
+        create().map_err(|e| {
+            let e = self.again.note(e, flags.thread, true);
+            self.note_name(parent, name, "create", e)
+        })
     }
 
     fn getattr_of(&self, ino: u64) -> Result<Attr> {
