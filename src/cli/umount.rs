@@ -14,14 +14,17 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
 use serde::Deserialize;
 
-use crate::cli::users::{told, users_of};
+use crate::cli::users::{MountUser, told, users_of};
 use crate::cli::{CliError, accounts, log, say, store_checkouts};
 use crate::mount::fuse::table;
 use crate::mount::fuse::unmount::unmount;
 use npyfs_base::journal::Line;
 
-/// The time for which a mount may be busy without a program that uses it.
-const GLANCE: Duration = Duration::from_secs(1);
+/// The number of attempts at a mount that is busy: while no program is found that uses it, and while one is.
+const ATTEMPTS: (usize, usize) = (50, 15);
+
+/// The pause between two attempts.
+const GLANCE: Duration = Duration::from_millis(20);
 
 /// The time that an accepted unmount may take to show in the mount table.
 const TABLE_TIMEOUT: Duration = Duration::from_secs(10);
@@ -84,10 +87,10 @@ pub fn run(args: Args) -> Result<(), CliError> {
             ))
         })?,
     };
-    unmount_idle(&path, args.lazy).map_err(|refusal| match refusal.kind() {
+    unmount_idle(&path, args.lazy).map_err(|(refusal, users)| match refusal.kind() {
         io::ErrorKind::ResourceBusy => CliError::mount(format!(
             "{shown} is busy: {} (npyfs umount --lazy {shown} detaches it)",
-            told(&users_of(&path))
+            told(&users)
         )),
         _ => failed(&refusal),
     })?;
@@ -122,20 +125,23 @@ pub fn run(args: Args) -> Result<(), CliError> {
     }
 }
 
-/// Unmounts. `npyfs status` and the like keep a mount busy for a moment, after which no program is found that uses it.
-fn unmount_idle(path: &Path, lazy: bool) -> io::Result<()> {
-    let deadline = Instant::now() + GLANCE;
+/// Unmounts, or returns the error and the programs that use the mount. `npyfs status` and the like use a mount for a moment.
+fn unmount_idle(path: &Path, lazy: bool) -> Result<(), (io::Error, Vec<MountUser>)> {
+    let mut attempt = 0;
     loop {
-        match unmount(path, lazy) {
-            Err(refusal)
-                if refusal.kind() == io::ErrorKind::ResourceBusy
-                    && Instant::now() < deadline
-                    && users_of(path).is_empty() =>
-            {
-                thread::sleep(Duration::from_millis(20));
-            }
-            outcome => return outcome,
+        let Err(refusal) = unmount(path, lazy) else {
+            return Ok(());
+        };
+        if refusal.kind() != io::ErrorKind::ResourceBusy {
+            return Err((refusal, Vec::new()));
         }
+        let users = users_of(path);
+        attempt += 1;
+        let (unused, used) = ATTEMPTS;
+        if attempt >= if users.is_empty() { unused } else { used } {
+            return Err((refusal, users));
+        }
+        thread::sleep(GLANCE);
     }
 }
 
