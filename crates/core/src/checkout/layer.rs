@@ -26,7 +26,8 @@ use super::mirror::Upload;
 use super::records::attribute;
 use super::records::fit::StoreIdentity;
 use super::records::index::{
-    Index, IndexChanges, KeptObject, LayerBase, ObjectChange, StoreEntry, StoredObject, nanoseconds,
+    Index, IndexChanges, KeptObject, LayerBase, ObjectChange, PathState, StoreEntry, StoredObject,
+    nanoseconds,
 };
 use super::records::unwritten::PackWriter;
 use crate::store::object::{self, NewFile};
@@ -190,7 +191,7 @@ impl Layer {
     }
 
     /// Returns every changed object by its path; `None` for a deleted one.
-    pub fn entries(&self) -> BTreeMap<String, Option<Arc<StoredObject>>> {
+    pub fn entries(&self) -> BTreeMap<String, PathState> {
         let pending = self.pending.lock();
         let now = pending.now();
         now.map(|(path, stored)| (path.clone(), stored.clone()))
@@ -378,12 +379,7 @@ impl Layer {
         self.change(path, Some(Arc::new(stored)), None)
     }
 
-    fn change(
-        &self,
-        path: &str,
-        stored: Option<Arc<StoredObject>>,
-        file: Option<File>,
-    ) -> Result<()> {
+    fn change(&self, path: &str, stored: PathState, file: Option<File>) -> Result<()> {
         let record = ObjectChange::new(path, stored);
         if self.deferred.load(Ordering::Acquire) {
             let mut pending = self.pending.lock();
@@ -449,7 +445,7 @@ pub(in crate::checkout) struct NumberedFile {
 
 /// Returns the numbers and suffixes of the files that the index of a layer names.
 pub(in crate::checkout) fn named(
-    entries: &BTreeMap<String, Option<Arc<StoredObject>>>,
+    entries: &BTreeMap<String, PathState>,
     incomplete: &BTreeMap<String, KeptObject>,
 ) -> HashSet<(u64, &'static str)> {
     let stored = entries.values().flatten();

@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use super::pack::{MOST_BYTES, Pack, SmallObject};
 use crate::checkout::records::fit::StoreIdentity;
 use crate::checkout::records::index::{
-    Index, IndexChanges, KeptObject, LayerBase, ObjectChange, StoreEntry, StoredObject,
+    Index, IndexChanges, KeptObject, LayerBase, ObjectChange, PathState, StoreEntry, StoredObject,
 };
 use npyfs_base::error::{Error, ErrorKind, Result};
 
@@ -25,7 +25,7 @@ const MOST_OPEN: usize = 8;
 pub struct PendingChanges {
     index: Index,
     /// The latest change of each object that is changed and not in the index yet.
-    changed: BTreeMap<String, Option<Arc<StoredObject>>>,
+    changed: BTreeMap<String, PathState>,
     waiting: Vec<PendingChange>,
     /// Files that are not written yet, oldest first.
     packs: Vec<Arc<Pack>>,
@@ -50,9 +50,9 @@ pub struct PendingChange {
     /// The new, unsynced file.
     pub file: Option<File>,
     /// The object whose file is not needed once the change is final.
-    pub old: Option<Arc<StoredObject>>,
+    pub old: PathState,
     /// The previous entry, if the layer had one.
-    before: Option<Option<Arc<StoredObject>>>,
+    before: Option<PathState>,
     settled: Settled,
 }
 
@@ -82,13 +82,13 @@ impl PendingChanges {
 
     /// Returns the entry of an object, whose object is `None` for a deleted one; `None` if the layer does not change the
     /// object.
-    pub fn get(&self, path: &str) -> Option<&Option<Arc<StoredObject>>> {
+    pub fn get(&self, path: &str) -> Option<&PathState> {
         let changed = self.changed.get(path);
         changed.or_else(|| self.index.entries().get(path))
     }
 
     /// Returns every changed object; `None` for a deleted one.
-    pub fn now(&self) -> impl Iterator<Item = (&String, &Option<Arc<StoredObject>>)> {
+    pub fn now(&self) -> impl Iterator<Item = (&String, &PathState)> {
         let recorded = self.index.entries().iter();
         let recorded = recorded.filter(|(path, _)| !self.changed.contains_key(*path));
         recorded.chain(&self.changed)

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::attribute;
-use super::index::StoredObject;
+use super::index::{PathState, StoredObject};
 use npyfs_io::dir::Dir;
 
 /// The state that a layer gives the object at a key. It hides everything in lower layers at the key and below it.
@@ -32,8 +32,8 @@ pub struct StoredAgain {
     pub stored: Arc<StoredObject>,
 }
 
-impl From<Option<Arc<StoredObject>>> for LayerEntry {
-    fn from(stored: Option<Arc<StoredObject>>) -> Self {
+impl From<PathState> for LayerEntry {
+    fn from(stored: PathState) -> Self {
         stored.map_or(Self::Deleted, Self::Stored)
     }
 }

@@ -32,6 +32,9 @@ const FORM: Form = Form {
     version: 2,
 };
 
+/// What a layer says of a path: the object that it stores there, or `None` if it deletes the object below.
+pub type PathState = Option<Arc<StoredObject>>;
+
 /// An object in a file of the layer.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StoredObject {
@@ -83,7 +86,7 @@ pub struct ObjectChange {
     // Always written: a record without it is of another kind.
     /// The new file; `None`: the object was deleted.
     #[serde(deserialize_with = "Option::deserialize")]
-    pub stored: Option<Arc<StoredObject>>,
+    pub stored: PathState,
     /// Names of features that a reader must know to understand the record.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub needs: Vec<String>,
@@ -91,7 +94,7 @@ pub struct ObjectChange {
 
 impl ObjectChange {
     /// Returns the record for the new state of a path; `None` deletes the object.
-    pub fn new(path: &str, stored: Option<Arc<StoredObject>>) -> Self {
+    pub fn new(path: &str, stored: PathState) -> Self {
         let begins = |stored: &Arc<StoredObject>| stored.begins.is_some();
         let needs = [
             (record_log::BEGUN, stored.as_ref().is_some_and(begins)),
@@ -239,7 +242,7 @@ impl LogRecord for IndexLine {
 #[derive(Clone, Debug, Default)]
 pub struct IndexChanges {
     /// Every changed object; `None` for a deleted one.
-    pub entries: BTreeMap<String, Option<Arc<StoredObject>>>,
+    pub entries: BTreeMap<String, PathState>,
     /// Restored objects; none of them is in `entries`.
     pub restored: BTreeMap<String, RestoredObject>,
     /// The store and the commits that the layer was first begun on.
@@ -296,8 +299,7 @@ impl IndexChanges {
         match line {
             IndexLine::Change(record) => {
                 self.see(&record.path);
-                let file =
-                    |stored: &Option<Arc<StoredObject>>| stored.as_ref().map(|stored| stored.file);
+                let file = |stored: &PathState| stored.as_ref().map(|stored| stored.file);
                 let (path, new) = (record.path.clone(), file(&record.stored));
                 self.restored.remove(&path);
                 let old = self.entries.insert(record.path, record.stored);
@@ -574,7 +576,7 @@ impl Index {
     }
 
     /// Returns every changed object; `None` for a deleted one.
-    pub fn entries(&self) -> &BTreeMap<String, Option<Arc<StoredObject>>> {
+    pub fn entries(&self) -> &BTreeMap<String, PathState> {
         &self.changes.entries
     }
 

@@ -8,7 +8,7 @@ use std::time::SystemTime;
 
 use super::entry::{LayerEntry, forget_old_attributes};
 use super::fit::StoreIdentity;
-use super::index::{IndexChanges, StoredObject, nanoseconds};
+use super::index::{IndexChanges, PathState, nanoseconds};
 use super::names::checkout_of;
 use npyfs_io::dir::Dir;
 
@@ -162,7 +162,7 @@ impl LayerFiles {
     }
 
     /// Returns a layer of which only the objects are known; `None` for a deleted one.
-    pub fn bare(dir: &Dir, entries: BTreeMap<String, Option<Arc<StoredObject>>>) -> Self {
+    pub fn bare(dir: &Dir, entries: BTreeMap<String, PathState>) -> Self {
         let entries = entries.into_iter();
         let entries = entries.map(|(key, stored)| (key, stored.into()));
         let mut entries: LayerEntries = entries.collect();
