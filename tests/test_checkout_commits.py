@@ -53,13 +53,16 @@ def test_of_many_at_once_each_is_there_once(store, library, lost):
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(60 + 10 * ROUNDS)
+@pytest.mark.timeout(60 + 15 * ROUNDS)
 def test_whenever_they_are_killed_each_is_there_or_not(store, library):
-    names = [f"o{number}" for number in range(4 * ROUNDS)]
+    names = [f"o{number}" for number in range(8 * ROUNDS)]
     hosts.make_layers(store, names)
     rng = SAMPLE.random()
     expected, killed, whole = set(), 0, 0.5
-    for turn in range(ROUNDS):
+    for turn in range(2 * ROUNDS):
+        # More turns are needed if a first one that was slow has made the kills come late.
+        if turn >= ROUNDS and killed >= ROUNDS / 2:
+            break
         mine = names[4 * turn:4 * turn + 4]
         start = time.monotonic()
         running = [hosts.start_commit(store, name, hosts.elsewhere(library)) for name in mine]
@@ -75,13 +78,14 @@ def test_whenever_they_are_killed_each_is_there_or_not(store, library):
             assert code in (0, -9), (name, code)
             assert name in layers or code == -9, f"{name} was confirmed and is not there"
             killed += code == -9
+        whole = whole if -9 in done or not turn else whole / 2
         assert expected <= set(layers) <= expected | set(mine)
         # Those who come later go on, with the others' names taken or not.
         for name in set(mine) - set(layers):
             assert checkout("commit", store, name).stdout.startswith("commit ")
         expected |= set(mine)
     assert killed >= ROUNDS / 2
-    assert hosts.shown(store, names) == {name: number for number, name in enumerate(names)}
+    assert hosts.shown(store, names) == {name: number if name in expected else None for number, name in enumerate(names)}
 
 
 def test_of_two_that_changed_one_object_one_is_told(store, library):

@@ -2,6 +2,7 @@
 lost and whoever is killed. The services are moto and Azurite; judges are NumPy through mounts of other hosts, and h5py on the objects."""
 
 import io
+import itertools
 import json
 import os
 import re
@@ -309,13 +310,14 @@ def test_a_checkout_of_a_dead_host_is_free_after_a_while(s3, hosts, store):
 
 
 def fates(seed, share):
-    """A fault that loses a share of all requests, at random."""
+    """A fault that loses a share of all requests, at random; the ways to lose them take turns."""
     chance = SAMPLE.random(f"fates {seed}")
+    ways = itertools.cycle(chance.sample(["refused", "failed", "lost"], 3))
     lock = threading.Lock()
 
     def fault(method, path):
         with lock:
-            return chance.choice(["refused", "failed", "lost"]) if chance.random() < share else None
+            return next(ways) if chance.random() < share else None
     return fault
 
 

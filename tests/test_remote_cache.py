@@ -342,6 +342,8 @@ def test_kill_9_while_the_cache_is_filled_leaves_no_wrong_byte(directory, cache)
                 mount.expect_dead = True
                 reader = subprocess.Popen([sys.executable, "-c", READER, str(mount.path), ",".join(shown), str(number), "60"],
                                           stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+                if number % 2:
+                    until(lambda: kept(cache) > 100_000, "what is read to be kept")
                 time.sleep(rng.random() * 0.5)
                 os.kill(mount.pid, signal.SIGKILL)
                 reader.wait(60)
