@@ -21,7 +21,7 @@ use crate::mount::fuse::unmount::unmount;
 use npyfs_base::journal::Line;
 
 /// The number of attempts at a mount that is busy: while no program is found that uses it, and while one is.
-const ATTEMPTS: (usize, usize) = (50, 15);
+const ATTEMPTS: (usize, usize) = (50, 25);
 
 /// The pause between two attempts.
 const GLANCE: Duration = Duration::from_millis(20);
