@@ -108,10 +108,12 @@ def test_a_sample_is_copied_into_a_column(tmp_path):
         sync(m)
         assert (np.load(m / "stage/a/70001.npy") == digit).all()
         assert np.load(m / "stage/a.npy").shape == (6, 5, 4)
-        with pytest.raises(OSError) as caught:
-            (m / "branches/master/a/x.npy").write_bytes(np_save(digit))
-        assert caught.value.errno == errno.EROFS
-        assert m.errors() == []
+        for change in (lambda: (m / "branches/master/a/x.npy").write_bytes(np_save(digit)),
+                       lambda: os.utime(m / "branches"), lambda: os.utime(m / "branches/master/a")):
+            with pytest.raises(OSError) as caught:
+                change()
+            assert caught.value.errno == errno.EROFS
+        assert [line.partition(": setattr: ")[2] for line in m.errors()] == ["of a Hangar repository only samples in columns of stage/ can be changed"] * 2
     assert sorted(os.listdir(tmp_path)) == ["digit.npy", "repo"], "a directory of the checkout is left"
     now = judge(path)
     assert now["status"] == "DIRTY" and not now["locked"] and now["told"] == before
