@@ -1,10 +1,11 @@
 """Samples out of a memory map, in the patterns that programs have: npyfs, h5py and the real .npy file in turn.
 
-    NPYFS_BIN=… python3 benches/patterns.py [--pairs 3] [--only pictures,table] [--stored NAME] [--pattern NAME] [--user NAME] [--busy N]
+    NPYFS_BIN=… python3 benches/patterns.py [--pairs 3] [--only pictures,table] [--stored NAME] [--pattern NAME] [--user NAME] [--busy N] [-o OPTIONS]
 
 Pictures of 64 × 64 × 3 bytes (12 KiB, 234 MiB together), stored one or 64 a chunk, compressed or not; a table of 100 000 × 300
 float32. `again` is the same in the same process, right after. Each run is a process of its own, which opens what it reads, and
-begins with a new mount and empty caches (as root). `--user` mounts and reads as another user, as whom the kernel reads ahead 128 KiB
+begins with a new mount and nothing of the data in memory; the programs stay there: of those that wait for their work most is mapped, of
+a mount that has served nothing yet little. `--user` mounts and reads as another user, as whom the kernel reads ahead 128 KiB
 and no more. `--busy` keeps so many processors busy beside. Times are medians; the factor is the median of h5py's time ÷ npyfs's
 of the pairs, and the second one that of the real file. Samples over a network: `remote.py`, `map`."""
 
@@ -154,17 +155,16 @@ class Bench:
         if asked.user:
             shutil.chown(self.point, asked.user)
 
-    def run(self, processes, kind, where, pattern, rows, cold):
-        """The seconds of each round; of several processes the longest."""
-        from system import drop
+    def run(self, processes, kind, where, data, pattern, rows):
+        """The seconds of each round; of several processes the longest. `data` is the file that `where` is read from."""
+        from system import drop_files
 
         command = [sys.executable, __file__, "--work", kind, str(where), pattern]
         as_user = {"user": self.asked.user} if self.asked.user and kind == "map" else {}
         running = [subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, **as_user) for _ in range(processes)]
         for process in running:
             assert process.stdout.readline() == "ready\n", f"{kind} {where} {pattern}"
-        if cold:
-            drop(3)
+        drop_files(data)
         for process in running:
             process.stdin.write(f"{rows}\n")
             process.stdin.flush()
@@ -178,9 +178,9 @@ class Bench:
         found = {"npyfs": [], "h5py": [], "real": []}
         for _ in range(self.asked.pairs):
             with self.mounted(store) as mount:
-                found["npyfs"].append(self.run(processes, "map", mount / "x.npy", pattern, rows, True))
-            found["h5py"].append(self.run(processes, "h5py", store, pattern, rows, True))
-            found["real"].append(self.run(processes, "map", real, pattern, rows, True))
+                found["npyfs"].append(self.run(processes, "map", mount / "x.npy", store, pattern, rows))
+            found["h5py"].append(self.run(processes, "h5py", store, store, pattern, rows))
+            found["real"].append(self.run(processes, "map", real, real, pattern, rows))
         for number in range(len(found["npyfs"][0])):
             times = {who: [taken[number] for taken in runs] for who, runs in found.items()}
             factor = statistics.median(h / n for h, n in zip(times["h5py"], times["npyfs"]))
@@ -189,13 +189,13 @@ class Bench:
             what = pattern + (", again" if number else "") + (f", {processes} processes" if processes > 1 else "")
             print(f"{store.stem:20} {what:34} {' '.join(cells)} ms   {factor:6.2f} {of_real:6.2f}", flush=True)
 
-    def mounted(self, store, options=""):
-        return self.mount(store, self.point, options=options, user=self.asked.user)
+    def mounted(self, store):
+        return self.mount(store, self.point, options=self.asked.options, user=self.asked.user)
 
     def local(self, write, stores, patterns):
         folder = (self.asked.data or self.folder) / write.__name__
         if not folder.exists():
-            folder.mkdir()
+            folder.mkdir(parents=True)
             write(folder)
             os.sync()
         rows = PICTURES[0] if write is pictures else TABLE[0]
@@ -218,6 +218,7 @@ def main():
     parser.add_argument("--user", help="mount and read as this user")
     parser.add_argument("--data", type=Path, metavar="DIR", help="where the data is, or is to stay")
     parser.add_argument("--busy", type=int, default=0)
+    parser.add_argument("-o", dest="options", default="", help="options of the mounts")
     parser.add_argument("--dir", type=Path)
     asked = parser.parse_args()
     from system import Npyfs, remove
