@@ -27,6 +27,7 @@ import polars as pl
 import pyarrow as pa
 import pyarrow.dataset
 from pyarrow import ipc
+from system import forget
 
 NPYFS = os.environ["NPYFS_BIN"]
 GZIP = {"compression": "gzip", "compression_opts": 1, "shuffle": True}
@@ -42,12 +43,6 @@ def write(path, rows):
         file.create_dataset("members", data=table, chunks=(1 << 16,), **GZIP)
     frame = pd.DataFrame({name: table[name] for name in "kab"})
     frame.to_hdf(path, key="frame", format="table", complib="zlib", complevel=1)
-
-
-def give_up(path):
-    fd = os.open(path, os.O_RDONLY)
-    os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_DONTNEED)
-    os.close(fd)
 
 
 def grouped(frame):
@@ -72,7 +67,7 @@ class Benches:
 
     def through(self, name, ask):
         def run():
-            give_up(self.store)
+            forget(self.store)
             with Mounted(self.store, self.point) as view:
                 start = time.perf_counter()
                 ask(view / name)
@@ -81,7 +76,7 @@ class Benches:
 
     def against(self, ask):
         def run():
-            give_up(self.store)
+            forget(self.store)
             start = time.perf_counter()
             ask()
             return time.perf_counter() - start
@@ -89,7 +84,7 @@ class Benches:
 
     def first(self):
         def run():
-            give_up(self.store)
+            forget(self.store)
             start = time.perf_counter()
             with Mounted(self.store, self.point) as view, pa.memory_map(str(view / "columns.arrow")) as source:
                 ipc.open_file(source).get_batch(0)["c0"][0].as_py()

@@ -24,6 +24,7 @@ from pathlib import Path
 
 import h5py
 import numpy as np
+from system import forget
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tests"))
 from support.mount import NPYFS, Mount  # noqa: E402
@@ -36,12 +37,6 @@ def export(store, out, *options):
     subprocess.run([NPYFS, "checkout", "export", *options, store, out], check=True, capture_output=True)
     os.sync()
     return out
-
-
-def forget(path):
-    """Gives up the file's pages in the kernel's cache."""
-    with open(path, "rb") as file:
-        os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
 
 
 def seconds(work):
@@ -104,7 +99,7 @@ def mmap(folder, store, stack, pairs):
         for what, ours in (("np.memmap of the store", lambda: us(direct(), state)), ("through a mount", through)):
             times = []
             for _ in range(pairs):
-                forget(mapped), forget(folder / "real.npy")
+                forget(mapped, folder / "real.npy")
                 times.append((ours(), us(real(), state)))
             show(f"mmap row, {what}, {state}", "real .npy, mmap", times, "us a row")
 

@@ -4,8 +4,8 @@
 
 Pictures of 64 × 64 × 3 bytes (12 KiB, 234 MiB together), stored one or 64 a chunk, compressed or not; a table of 100 000 × 300
 float32. `again` is the same in the same process, right after. Each run is a process of its own, which opens what it reads, and
-begins with a new mount and nothing of the data in memory; the programs stay there: of those that wait for their work most is mapped, of
-a mount that has served nothing yet little. `--user` mounts and reads as another user, as whom the kernel reads ahead 128 KiB
+begins with a new mount and nothing of the data in memory. The programs stay in memory: dropping all caches would drop the program of
+the new mount, too. `--user` mounts and reads as another user, as whom the kernel reads ahead 128 KiB
 and no more. `--busy` keeps so many processors busy beside. Times are medians; the factor is the median of h5py's time ÷ npyfs's
 of the pairs, and the second one that of the real file. Samples over a network: `remote.py`, `map`."""
 
@@ -157,14 +157,15 @@ class Bench:
 
     def run(self, processes, kind, where, data, pattern, rows):
         """The seconds of each round; of several processes the longest. `data` is the file that `where` is read from."""
-        from system import drop_files
+        from system import forget, own_memory
 
         command = [sys.executable, __file__, "--work", kind, str(where), pattern]
         as_user = {"user": self.asked.user} if self.asked.user and kind == "map" else {}
         running = [subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, **as_user) for _ in range(processes)]
         for process in running:
             assert process.stdout.readline() == "ready\n", f"{kind} {where} {pattern}"
-        drop_files(data)
+        forget(data)
+        own_memory()
         for process in running:
             process.stdin.write(f"{rows}\n")
             process.stdin.flush()

@@ -129,16 +129,12 @@ def drop(what):
     return True
 
 
-def drop_files(*paths):
-    """Drop what the kernel has of these files, and nothing of the programs that read them. Anybody may."""
+def forget(*paths):
+    """Give up the pages of files in the kernel's cache, and nothing of the programs that read them. Any user may."""
     for path in paths:
-        file = os.open(path, os.O_RDONLY)
-        try:
+        with open(path, "rb") as file:
             os.fsync(file)
-            os.posix_fadvise(file, 0, 0, os.POSIX_FADV_DONTNEED)
-        finally:
-            os.close(file)
-    own_memory()
+            os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
 
 
 def mount_table():

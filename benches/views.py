@@ -23,6 +23,8 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+from system import forget
+
 PINS = ["numpy==2.4.6", "h5py==3.16.0", "dask[array]==2026.8.0", "h5netcdf==1.8.2", "xarray==2026.9.0", "zarr==3.1.6",
         "virtualizarr==2.5.1", "obstore==0.12.1", "obspec-utils==0.9.0"]
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tests"))
@@ -101,13 +103,6 @@ def ask(python, **request):
     return answer["seconds"], answer["mean"]
 
 
-def forget(paths):
-    """Gives up the files' pages in the kernel's cache."""
-    for path in paths:
-        with open(path, "rb") as file:
-            os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
-
-
 def show(what, against, pairs):
     """Prints a row; each pair is (ours, the other's) in seconds."""
     ours, other = (statistics.median(side) for side in zip(*pairs, strict=True))
@@ -156,7 +151,7 @@ def mean(python, folder, given):
     for row, against in (("mean", "h5netcdf"), ("first", "virtualizarr")):
         pairs = []
         for _ in range(given.pairs if row in given.only else 0):
-            forget([store])
+            forget(store)
             if row == "mean":
                 with Mount(store, limit=900) as mount:
                     ours = ask(python, how="npyfs", paths=[str(mount / ".npyfs/zarr")])
@@ -164,7 +159,7 @@ def mean(python, folder, given):
                 point = folder / "mnt"
                 point.mkdir(exist_ok=True)
                 ours = ask(python, how="npyfs", paths=[str(point / ".npyfs/zarr")], mount=[str(point), str(store)])
-            forget([store])
+            forget(store)
             pairs.append(same(ours, ask(python, how=against, paths=[str(store)])))
         if pairs:
             show({"mean": "mean, cold", "first": "to the first mean, with mounting"}[row],
@@ -187,10 +182,10 @@ def files(python, folder, given):
         for joined in (False, True):
             pairs = []
             for _ in range(given.pairs):
-                forget(paths)
+                forget(*paths)
                 ours = ask(python, how="npyfs", paths=[str(view)] if joined else [str(view / path.name) for path in paths],
                            mount=[str(point), str(stores)], join="x" if joined else None)
-                forget(paths)
+                forget(*paths)
                 pairs.append(same(ours, ask(python, how="virtualizarr", paths=[str(path) for path in paths])))
             what = f"mean of {given.files} files, {variables} x {rows // 512 or rows / 512} MiB{', joined' if joined else ''}, with mounting"
             show(what, "VirtualiZarr, with its scan", pairs)

@@ -53,7 +53,7 @@ def test_of_many_at_once_each_is_there_once(store, library, lost):
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(60 + 15 * ROUNDS)
+@pytest.mark.timeout(60 + 10 * ROUNDS)
 def test_whenever_they_are_killed_each_is_there_or_not(store, library):
     names = [f"o{number}" for number in range(8 * ROUNDS)]
     hosts.make_layers(store, names)

@@ -5,6 +5,7 @@ import fcntl
 import os
 import socket
 import subprocess
+import sys
 from pathlib import Path
 
 import h5py
@@ -82,6 +83,35 @@ def test_who_waits_for_the_commit_lock_is_told_for_whom(store):
             if command[0] == "commit":
                 assert (waiting.returncode, out.split(", ")[0], more) == (0, "commit 1: 1 changes", "")
     assert lock.read_bytes() == b""
+
+
+# Uses a mount half of the time, as `npyfs status` and the like do for a moment.
+GLANCES = """
+import sys, time
+try:
+    while True:
+        with open(sys.argv[1]):
+            print(flush=True)
+            time.sleep(0.02)
+        time.sleep(0.02)
+except FileNotFoundError:
+    pass
+"""
+
+
+def test_programs_that_look_in_passing_do_not_keep_a_mount_busy(store):
+    for _ in range(5):
+        with Mount(store) as m:
+            looking = subprocess.Popen([sys.executable, "-c", GLANCES, m / ".npyfs/status.json"], stdout=subprocess.PIPE)
+            try:
+                assert looking.stdout.readline() == b"\n"
+                npyfs("umount", m.path, check=True)
+                m.expect_dead = True
+                assert looking.wait(30) == 0
+            finally:
+                looking.kill()
+                looking.wait()
+                looking.stdout.close()
 
 
 def test_who_keeps_a_mount_busy_is_named(store):

@@ -14,16 +14,14 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
 use serde::Deserialize;
 
-use crate::cli::users::{MountUser, told, users_of};
+use crate::cli::users::{told, users_of};
 use crate::cli::{CliError, accounts, log, say, store_checkouts};
 use crate::mount::fuse::table;
 use crate::mount::fuse::unmount::unmount;
 use npyfs_base::journal::Line;
 
-/// The number of attempts at a mount that is busy: while no program is found that uses it, and while one is.
-const ATTEMPTS: (usize, usize) = (50, 25);
-
-/// The pause between two attempts.
+/// The number of attempts at a mount that is busy, and the pause between two: some programs use a mount for a moment only.
+const ATTEMPTS: usize = 40;
 const GLANCE: Duration = Duration::from_millis(20);
 
 /// The time that an accepted unmount may take to show in the mount table.
@@ -87,10 +85,10 @@ pub fn run(args: Args) -> Result<(), CliError> {
             ))
         })?,
     };
-    unmount_idle(&path, args.lazy).map_err(|(refusal, users)| match refusal.kind() {
+    unmount_idle(&path, args.lazy).map_err(|refusal| match refusal.kind() {
         io::ErrorKind::ResourceBusy => CliError::mount(format!(
             "{shown} is busy: {} (npyfs umount --lazy {shown} detaches it)",
-            told(&users)
+            told(&users_of(&path))
         )),
         _ => failed(&refusal),
     })?;
@@ -125,24 +123,15 @@ pub fn run(args: Args) -> Result<(), CliError> {
     }
 }
 
-/// Unmounts, or returns the error and the programs that use the mount. `npyfs status` and the like use a mount for a moment.
-fn unmount_idle(path: &Path, lazy: bool) -> Result<(), (io::Error, Vec<MountUser>)> {
-    let mut attempt = 0;
-    loop {
-        let Err(refusal) = unmount(path, lazy) else {
-            return Ok(());
-        };
-        if refusal.kind() != io::ErrorKind::ResourceBusy {
-            return Err((refusal, Vec::new()));
+/// Unmounts. `npyfs status` and the like keep a mount busy for a moment.
+fn unmount_idle(path: &Path, lazy: bool) -> io::Result<()> {
+    for _ in 1..ATTEMPTS {
+        match unmount(path, lazy) {
+            Err(refusal) if refusal.kind() == io::ErrorKind::ResourceBusy => thread::sleep(GLANCE),
+            outcome => return outcome,
         }
-        let users = users_of(path);
-        attempt += 1;
-        let (unused, used) = ATTEMPTS;
-        if attempt >= if users.is_empty() { unused } else { used } {
-            return Err((refusal, users));
-        }
-        thread::sleep(GLANCE);
     }
+    unmount(path, lazy)
 }
 
 /// Returns the mount at a path, or why there is none of npyfs.

@@ -50,7 +50,7 @@ pub struct PendingChange {
     /// The new, unsynced file.
     pub file: Option<File>,
     /// The object whose file is not needed once the change is final.
-    pub old: PathState,
+    pub old: Option<Arc<StoredObject>>,
     /// The previous entry, if the layer had one.
     before: Option<PathState>,
     settled: Settled,

@@ -104,7 +104,8 @@ impl Patience {
                 // If a retry is too slow, the earlier failure is reported: it says more.
                 let cause = match &self.last {
                     Some(last) => {
-                        message = format!("{message} (before that: {last})");
+                        let asked = self.asked;
+                        message = format!("{message}, asked {asked} times (before that: {last})");
                         last.cause
                     }
                     None => Cause::Late,
