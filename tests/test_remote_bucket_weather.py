@@ -134,7 +134,7 @@ def test_a_read_ends(mounts, scheme, name):
     before = log.read_text().splitlines()
     site.fault = lambda handler: handler.command == "GET" and fault(handler)
     try:
-        ended = look(mount / array)
+        ended = weather.outcome(lambda: look(mount / array), errors)
     finally:
         site.fault = None
         weather.ended.set()

@@ -100,7 +100,7 @@ def test_a_read_ends(mount, site, fault, errors, says):
     before = log.read_text().splitlines()
     site.fault = lambda handler: handler.command == "GET" and fault(handler)
     try:
-        ended = look(READ, mount / name).stdout
+        ended = weather.outcome(lambda: look(READ, mount / name).stdout, errors)
     finally:
         site.fault = None
         weather.ended.set()
