@@ -26,15 +26,12 @@ mod numbers;
 mod object;
 mod once;
 mod padded;
-mod pairs;
 mod recognition;
-mod root;
 mod scan;
 mod segments;
 mod set;
 mod strings;
 mod table;
 
-pub use directory::ObjectDirectory;
-pub use recognition::is_arkouda;
-pub use set::LocaleSet;
+/// Name of the format.
+pub const NAME: &str = "arkouda";

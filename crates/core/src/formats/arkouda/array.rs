@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use serde_json::{Value as Json, json};
 
+use super::NAME;
 use super::object::{Joined, Object};
 use super::set::LocaleSet;
 use crate::formats::plain::array::{ArrayFile, KnownSize};
@@ -47,7 +48,7 @@ impl Origin {
     /// Returns the entries in `info` that all objects have.
     pub(super) fn info(&self) -> serde_json::Map<String, Json> {
         let mut map = serde_json::Map::new();
-        map.insert("kind".into(), json!("arkouda"));
+        map.insert("kind".into(), json!(NAME));
         map.insert("type".into(), json!(self.object_type));
         map.insert("file".into(), json!(self.set.path.to_string_lossy()));
         map.insert("path".into(), json!(self.joined.path()));
@@ -93,7 +94,7 @@ impl Origin {
                 .fold(String::new(), |path, name| path + "/" + &name)
                 .into(),
             name: joined.name().into(),
-            kind: "arkouda",
+            kind: NAME,
             size: KnownSize::default(),
             is_remade: false,
         })

@@ -9,10 +9,11 @@ use std::sync::{Arc, Mutex, OnceLock};
 use serde_json::{Value as Json, json};
 
 use self::many::NumberTable;
+use super::NAME;
 use super::array::Origin;
 use super::kind::ArkoudaKind;
+use super::marks::METADATA;
 use super::object::{Joined, Object, elements};
-use super::recognition::METADATA;
 use super::set::LocaleSet;
 use super::strings::Strings;
 use crate::formats::plain::group::MANY_OF_A_KIND;
@@ -148,7 +149,7 @@ impl Directory for ObjectDirectory {
     }
 
     fn format(&self) -> Result<&'static str> {
-        Ok("arkouda")
+        Ok(NAME)
     }
 
     fn list(&self) -> Result<Arc<Listing>> {

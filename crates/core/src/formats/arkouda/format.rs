@@ -1,13 +1,18 @@
 //! Arkouda as a format: an HDF5 file, or one file per locale.
 
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
+use serde_json::{Value as Json, json};
+
+use super::directory::ObjectDirectory;
 use super::divide::{divide, stored_as};
 use super::kind::ArkoudaKind;
 use super::marks::is_mark;
-use super::root::SetVersions;
-use super::{LocaleSet, ObjectDirectory, check, demo, encode, is_arkouda, table};
+use super::object::stem;
+use super::recognition::is_arkouda;
+use super::set::{LocaleSet, PARTS};
+use super::{NAME, check, demo, encode, table};
 use crate::dataset::context::Context;
 use crate::dataset::opened::OpenStore;
 use crate::store::base::Base;
@@ -16,7 +21,7 @@ use crate::store::extent::Extent;
 use crate::store::extent::shape;
 use crate::store::format::{
     Abilities, Division, FileSet, Format, Inspection, Objects, PartNames, Parts, Rules, Sets,
-    Source, StoreRoot, Tables, Writing,
+    Source, StoreRoot, Tables, Versions, Writing,
 };
 use crate::store::object::NewFile;
 use crate::store::part::Part;
@@ -25,16 +30,7 @@ use crate::store::target::Deletion;
 use crate::tree::Directory;
 use crate::tree::Node;
 use npyfs_base::error::{Error, Result};
-
-/// Name of the format.
-pub const NAME: &str = "arkouda";
-
-/// Source: Arkouda, `src/FileIO.chpl` lines 148 to 211; old releases wrote the number without zeros in front.
-pub(super) const PARTS: PartNames = PartNames {
-    format: NAME,
-    mark: "_LOCALE",
-    digits: 4,
-};
+use npyfs_io::file::Ownership;
 
 /// Arkouda's files.
 pub struct Arkouda;
@@ -173,7 +169,7 @@ impl Sets for Arkouda {
             let why = "the files of the set are not complete, or two are the same part";
             Error::damaged(why).about(path.display())
         };
-        let file = |(number, part): (usize, &serde_json::Value)| {
+        let file = |(number, part): (usize, &Json)| {
             let file = part["file"].as_str().map(PathBuf::from);
             file.filter(|_| part["locale"].as_u64() == Some(number as u64))
         };
@@ -197,12 +193,62 @@ impl Sets for Arkouda {
     fn is_part(&self, files: &[Arc<OpenStore>], path: &[Vec<u8>]) -> Result<bool> {
         let Some((stem, above)) = path
             .split_last()
-            .and_then(|(name, above)| Some((super::pairs::stem(name)?.to_vec(), above)))
+            .and_then(|(name, above)| Some((stem(name)?.to_vec(), above)))
         else {
             return Ok(false);
         };
         let parts = stored_as(files, &[above, &[stem]].concat())?;
         Ok(parts.iter().any(|part| part == path))
+    }
+}
+
+/// A distributed set, independent of its present files.
+struct SetVersions {
+    set: FileSet,
+    /// The mounted directory; parts outside of it are not read.
+    top: PathBuf,
+    context: Arc<Context>,
+    /// The first file of the last opened version.
+    first: Mutex<Option<PathBuf>>,
+}
+
+impl SetVersions {
+    fn new(set: FileSet, top: &Path, context: &Arc<Context>) -> Self {
+        Self {
+            set,
+            top: top.to_owned(),
+            context: context.clone(),
+            first: Mutex::default(),
+        }
+    }
+}
+
+impl Versions for SetVersions {
+    fn open(&self) -> Result<Arc<dyn Directory>> {
+        let known = |first| *self.first.lock().unwrap_or_else(|e| e.into_inner()) = first;
+        known(None);
+        let set = LocaleSet::open(&self.context, &self.set, &self.top)?;
+        known(set.parts.first().map(|part| part.store.file.path.clone()));
+        Ok(Arc::new(ObjectDirectory::root(Arc::new(set))?))
+    }
+
+    fn ownership(&self) -> Ownership {
+        // As for a set, but without opening its files.
+        self.set.ownership(&self.top, self.context.options.external)
+    }
+
+    fn are_there(&self) -> bool {
+        let first = self.first.lock().unwrap_or_else(|e| e.into_inner()).clone();
+        if first.is_some_and(|path| path.is_file()) {
+            return true;
+        }
+        self.set
+            .parts(&self.top, self.context.options.external)
+            .is_ok_and(|parts| !parts.is_empty())
+    }
+
+    fn describe(&self) -> Json {
+        json!({ "kind": NAME, "file": self.set.pattern().to_string_lossy() })
     }
 }
 

@@ -6,8 +6,7 @@
 use std::sync::Arc;
 
 use super::limbs::{self, has_limbs};
-use super::object::{Joined, Object, What};
-use super::recognition::is_text;
+use super::object::{Joined, Object, What, is_bytes, is_integers};
 use super::set::LocaleSet;
 use npyfs_base::error::{Error, Result};
 
@@ -121,6 +120,21 @@ impl ArkoudaKind {
             Self::Group
         }
     }
+}
+
+/// Returns whether a group has the structure of text: `values`, 1-D, bytes, and nothing else but `segments`, 1-D,
+/// integers.
+pub(super) fn is_text(group: &Object) -> bool {
+    let bytes = |object: &Object| object.dataset().is_some_and(is_bytes);
+    group.member("values").is_some_and(|values| bytes(values))
+        && group
+            .members()
+            .iter()
+            .all(|(name, member)| match name.as_slice() {
+                b"values" => true,
+                b"segments" => member.dataset().is_some_and(is_integers),
+                _ => false,
+            })
 }
 
 /// Returns whether there is nothing but `segments` and `values`; the attributes of a SegArray in a DataFrame may be at

@@ -6,8 +6,7 @@ use serde_json::{Value as Json, json};
 
 use super::array::{ArraySource, Origin};
 use super::numbers::datasets;
-use super::object::{Joined, total};
-use super::recognition::is_integers;
+use super::object::{Joined, is_integers, total};
 use super::set::LocaleSet;
 use super::strings::Strings;
 use crate::formats::plain::array::ArrayFile;

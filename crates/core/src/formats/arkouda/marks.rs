@@ -22,6 +22,9 @@ pub const NAMES: [&str; 12] = [
     "arkouda_version",
 ];
 
+/// Name of the group that marks files of version 1.0.
+pub(super) const METADATA: &[u8] = b"_arkouda_metadata";
+
 /// Returns whether an attribute is one of Arkouda's.
 pub fn is_mark(attribute: &[u8]) -> bool {
     let mut names = NAMES.iter().map(|name| name.as_bytes());

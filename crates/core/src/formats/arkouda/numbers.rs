@@ -7,7 +7,7 @@ use serde_json::{Value as Json, json};
 use super::array::{ArraySource, Origin};
 use super::kind::{ArkoudaKind, kind};
 use super::limbs;
-use super::object::{Joined, elements, total};
+use super::object::{Joined, elements, is_integers, total};
 use super::segments::{Rule, check, rebased};
 use super::set::LocaleSet;
 use super::strings::Strings;
@@ -303,7 +303,7 @@ impl Segments {
         let mut rows = 0_u64;
         for (number, part) in parts.iter().enumerate() {
             let Some(part) = part else { continue };
-            if !super::recognition::is_integers(&part.dataset) {
+            if !is_integers(&part.dataset) {
                 let why = format!(
                     "segments that are no 1-D integers in {}",
                     origin.set.name(number)

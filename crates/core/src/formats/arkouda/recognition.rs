@@ -10,20 +10,21 @@
 //!
 //! So a group with `values` in it is not text for that reason alone.
 
-use super::format::{NAME, PARTS};
-use super::marks::NAMES;
-use super::object::{Object, What};
+use super::NAME;
+use super::kind::is_text;
+use super::marks::{METADATA, Marks, NAMES};
+use super::object::{Object, What, is_vector};
+use super::set::PARTS;
 use crate::dataset::opened::OpenStore;
 use crate::formats::daf;
 use npyfs_base::error::{Error, Result};
-use npyfs_base::npy::dtype::{DType, Kind};
-use npyfs_hdf5::{Dataset, ElementType, H5Error};
+use npyfs_base::npy::dtype::Kind;
+use npyfs_hdf5::H5Error;
 
 /// The number of members of the root group that are examined.
 const LOOKED_AT: usize = 256;
 
-/// Name of the group that marks files of version 1.0.
-pub(super) const METADATA: &[u8] = b"_arkouda_metadata";
+const NUMBERS: [Kind; 4] = [Kind::Int, Kind::Uint, Kind::Float, Kind::Bool];
 
 /// Returns whether a file is shown in Arkouda's format.
 pub fn is_arkouda(store: &OpenStore) -> Result<bool> {
@@ -49,10 +50,7 @@ pub fn is_arkouda(store: &OpenStore) -> Result<bool> {
     if members.iter().any(|(name, _)| name == daf::MARK) {
         return Ok(false);
     }
-    if super::marks::Marks::of(&scan.attributes)
-        .file_format
-        .is_some()
-    {
+    if Marks::of(&scan.attributes).file_format.is_some() {
         return Ok(true);
     }
     let is_whole = scan.total <= LOOKED_AT && scan.damage.is_none();
@@ -70,48 +68,4 @@ pub fn is_arkouda(store: &OpenStore) -> Result<bool> {
             })
     };
     Ok(marked || (has_locale && legacy()))
-}
-
-const NUMBERS: [Kind; 4] = [Kind::Int, Kind::Uint, Kind::Float, Kind::Bool];
-
-/// Returns whether a group has the structure of text: `values`, 1-D, bytes, and nothing else but `segments`, 1-D,
-/// integers.
-pub(super) fn is_text(group: &Object) -> bool {
-    let bytes = |object: &Object| object.dataset().is_some_and(is_bytes);
-    group.member("values").is_some_and(|values| bytes(values))
-        && group
-            .members()
-            .iter()
-            .all(|(name, member)| match name.as_slice() {
-                b"values" => true,
-                b"segments" => member.dataset().is_some_and(is_integers),
-                _ => false,
-            })
-}
-
-/// Returns whether a dataset is 1-D with scalars of one of these kinds.
-fn is_vector(dataset: &Dataset, kinds: &[Kind]) -> bool {
-    dataset.shape.len() == 1 && scalar(dataset).is_some_and(|(kind, _)| kinds.contains(&kind))
-}
-
-/// Returns the kind and size of elements that are plain scalars.
-pub(super) fn scalar(dataset: &Dataset) -> Option<(Kind, usize)> {
-    match &dataset.element {
-        ElementType::Fixed {
-            dtype: DType::Scalar { kind, size, .. },
-            inner,
-            ..
-        } if inner.is_empty() => Some((*kind, *size)),
-        _ => None,
-    }
-}
-
-/// Returns whether a dataset is a vector of single bytes.
-pub(super) fn is_bytes(dataset: &Dataset) -> bool {
-    dataset.shape.len() == 1 && scalar(dataset) == Some((Kind::Uint, 1))
-}
-
-/// Returns whether a dataset is a vector of integers.
-pub(super) fn is_integers(dataset: &Dataset) -> bool {
-    is_vector(dataset, &[Kind::Int, Kind::Uint])
 }

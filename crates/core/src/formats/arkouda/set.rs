@@ -11,16 +11,24 @@ use std::time::{Instant, SystemTime};
 use serde_json::{Value as Json, json};
 use xxhash_rust::xxh3::Xxh3;
 
-use super::marks::NAMES;
-use super::object::{Joined, Object, What};
-use super::pairs::folded;
+use super::NAME;
+use super::marks::{Marks, NAMES};
+use super::object::{Joined, Object, What, folded};
 use crate::dataset::context::Context;
 use crate::dataset::opened::OpenStore;
-use crate::store::format::FileSet;
+use crate::store::format::{FileSet, PartNames};
 use npyfs_base::error::{Error, Result};
 use npyfs_base::thread;
 use npyfs_hdf5::H5Error;
 use npyfs_io::file::Identity;
+
+/// The names of the files of a set. Source: Arkouda, `src/FileIO.chpl` lines 148 to 211; old releases wrote the number
+/// without zeros in front.
+pub(super) const PARTS: PartNames = PartNames {
+    format: NAME,
+    mark: "_LOCALE",
+    digits: 4,
+};
 
 /// Parts that are requested concurrently if they are remote.
 const AT_ONCE: usize = 32;
@@ -368,7 +376,7 @@ impl LocaleSet {
                 }
                 let name = path.last().map(Vec::as_slice);
                 Ok(Some(Arc::new(Object {
-                    marks: super::marks::Marks::of(&scan.attributes),
+                    marks: Marks::of(&scan.attributes),
                     what: What::Group {
                         addr,
                         links: 1,

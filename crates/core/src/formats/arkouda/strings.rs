@@ -9,10 +9,9 @@ use std::sync::Arc;
 use serde_json::{Value as Json, json};
 
 use super::array::{ArraySource, Origin};
-use super::object::{Joined, Object, total};
+use super::object::{Joined, Object, is_bytes, is_integers, total};
 use super::once::Once;
 use super::padded::Padded;
-use super::recognition::{is_bytes, is_integers};
 use super::scan::{Scan, ScannedStarts};
 use super::segments::{Rule, check, rebased};
 use super::set::LocaleSet;
