@@ -5,7 +5,6 @@
 //! dimensions, are stored so that it reads the flat elements.
 
 mod composite;
-mod deletion;
 pub mod grouping;
 mod keys;
 mod limbs;
@@ -16,18 +15,19 @@ mod was;
 
 use std::sync::Arc;
 
+use self::members::{INDEX, MAX_BITS};
 use crate::store::base::{Base, invalid, unsupported};
 use crate::store::encode::array::NpyArray;
 use crate::store::encode::mapped::Mapped;
 use crate::store::encode::{ObjectKey, Plan, single};
 use crate::store::object::NewFile;
 use crate::store::part::Part;
-use npyfs_base::error::Result;
+use crate::store::target::Deletion;
+use crate::tree::Node;
+use npyfs_base::error::{Error, ErrorKind, Result};
 use npyfs_base::npy::dtype::{DType, Kind, Order};
 use npyfs_hdf5::{NewAttribute, NewDataset};
 use npyfs_io::content::Content;
-
-pub use deletion::deletion;
 
 /// `ObjType`, `src/ServerConfig.chpl` lines 25 to 40.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -96,6 +96,46 @@ pub fn plan(base: &dyn Base, key: &ObjectKey, parts: &[Part]) -> Result<Plan> {
     }
     mark_file(&mut new);
     Ok(Plan::Complete(new))
+}
+
+/// Deleting a required member deletes the object. A DataFrame loses a column; a Categorical its grouping of codes; a
+/// bigint its number of bits. Members of a group that is not an object cannot be deleted.
+pub fn deletion(base: &dyn Base, key: &ObjectKey, member: &str) -> Result<Deletion> {
+    let mut path = vec![key.name().to_owned()];
+    // The member of a DataFrame that is deleted in place of an object inside of it.
+    let mut column = None;
+    let names: Vec<&str> = member.split('/').filter(|name| !name.is_empty()).collect();
+    for (depth, name) in names.iter().enumerate() {
+        let is_last = depth + 1 == names.len();
+        let whole = || names[..=depth].join("/");
+        match kind(base, &path)?.as_deref() {
+            Some("group") => {
+                let why = "a group that is no Arkouda object: nothing in it can be deleted";
+                return Err(Error::new(ErrorKind::Os(libc::EPERM), why));
+            }
+            Some("DataFrame") if *name != INDEX => column = Some(whole()),
+            Some("DataFrame") => return Ok(Deletion::Object),
+            Some("Categorical") if is_last && matches!(*name, "permutation" | "segments") => {
+                return Ok(Deletion::Member(whole()));
+            }
+            Some("bigint") if is_last && *name == MAX_BITS => {
+                return Ok(Deletion::Member(whole()));
+            }
+            _ => {}
+        }
+        path.push((*name).to_owned());
+    }
+    Ok(column.map_or(Deletion::Object, Deletion::Member))
+}
+
+/// Returns Arkouda's name for the object shown as the directory at a path; `None` if there is none.
+fn kind(base: &dyn Base, path: &[String]) -> Result<Option<String>> {
+    let Some(Node::Directory(dir)) = base.node(path, "")? else {
+        return Ok(None);
+    };
+    let info = dir.info()?;
+    let name = info.get("type").and_then(|name| name.as_str());
+    Ok(name.map(str::to_owned))
 }
 
 /// Adds an array of any kind as an object.
@@ -185,4 +225,11 @@ fn vector(name: &str, array: &NpyArray) -> Result<u64> {
             "{name} has shape {shape:?}, and must have one dimension"
         ))),
     }
+}
+
+/// Returns the path of a member.
+fn below(path: &[String], name: &str) -> Vec<String> {
+    let mut path = path.to_vec();
+    path.push(name.to_owned());
+    path
 }

@@ -1,15 +1,13 @@
 //! Objects that are directories of members: which members make up which object, and when it is complete.
 
-mod categorical;
-mod data_frame;
-mod group_by;
-
-use super::limbs::{MAX_BITS, limb};
+use super::keys::RowKeys;
+use super::limbs::limb;
 use super::members::{
-    Complete, INDEX, WrittenMember, WrittenMembers, complete, is_member, missing, names,
+    CATEGORICAL, Complete, GROUPED, INDEX, MAX_BITS, WrittenMember, WrittenMembers, complete,
+    is_member, missing, names, numbered,
 };
 use super::was::{Was, recode, type_over};
-use super::{Type, add as add_array, marks, numbers, strings};
+use super::{Type, add as add_array, below, grouping, limbs, marks, numbers, strings, vector};
 use crate::store::base::{Base, invalid};
 use crate::store::encode::ObjectKey;
 use crate::store::encode::array::NpyArray;
@@ -72,8 +70,8 @@ pub(super) fn add_file(
     CompositeWriter { new, base, above }.add(key.path(), array, &was)
 }
 
-pub(super) struct CompositeWriter<'a> {
-    pub new: &'a mut NewFile,
+struct CompositeWriter<'a> {
+    new: &'a mut NewFile,
     base: &'a dyn Base,
     /// The number of names that lead to the group of the object.
     above: usize,
@@ -135,7 +133,7 @@ impl CompositeWriter<'_> {
         Ok(Ok(()))
     }
 
-    pub(super) fn array(&self, members: &WrittenMembers<'_>, name: &str) -> Result<NpyArray> {
+    fn array(&self, members: &WrittenMembers<'_>, name: &str) -> Result<NpyArray> {
         match members.get(name) {
             Some(member) => self.open(member, name),
             None => Err(invalid(format!("{name} is missing"))),
@@ -143,12 +141,7 @@ impl CompositeWriter<'_> {
     }
 
     /// Checks that there are no other members.
-    pub(super) fn only(
-        &self,
-        members: &WrittenMembers<'_>,
-        names: &[&str],
-        prefix: &str,
-    ) -> Result<()> {
+    fn only(&self, members: &WrittenMembers<'_>, names: &[&str], prefix: &str) -> Result<()> {
         let other = members
             .keys()
             .find(|name| !names.contains(name) && (prefix.is_empty() || !name.starts_with(prefix)));
@@ -178,7 +171,7 @@ impl CompositeWriter<'_> {
                     // A part of an object has one dimension; two are how big integers are shown.
                     &[len, limbs] if array.dtype == limb() && !was.is(Type::ArrayView) => {
                         let bits = if was.is_bigint { was.max_bits } else { -1 };
-                        self.columns(&path, &array, (len, limbs), bits).map(Ok)
+                        limbs::add_columns(self.new, &path, &array, (len, limbs), bits).map(Ok)
                     }
                     _ => self.add(&path, &array, &was).map(Ok),
                 }
@@ -198,7 +191,7 @@ impl CompositeWriter<'_> {
     }
 
     /// Adds an array. If its elements leave the kind open, it keeps the kind of the present object.
-    pub(super) fn add(&mut self, path: &[String], array: &NpyArray, was: &Was) -> Result<()> {
+    fn add(&mut self, path: &[String], array: &NpyArray, was: &Was) -> Result<()> {
         if let Some(object) = type_over(was, array) {
             let array = array.little();
             return numbers(self.new, path, &array, object, array.data.clone());
@@ -207,10 +200,10 @@ impl CompositeWriter<'_> {
             (Some(Kind::Uint), &[len, limbs])
                 if was.is_bigint && array.little().dtype == limb() =>
             {
-                self.columns(path, array, (len, limbs), was.max_bits)
+                limbs::add_columns(self.new, path, array, (len, limbs), was.max_bits)
             }
             (Some(Kind::Uint), &[len]) if was.is_bigint && array.little().dtype == limb() => {
-                self.columns(path, array, (len, 1), was.max_bits)
+                limbs::add_columns(self.new, path, array, (len, 1), was.max_bits)
             }
             (Some(Kind::Bytes | Kind::Text), &[_]) if was.is(Type::Categorical) => {
                 let inside = path.get(self.above..).unwrap_or_default();
@@ -254,13 +247,239 @@ impl CompositeWriter<'_> {
         let values = below(path, "values");
         let (count, is_bool) = self.stored(&values);
         let segments = self.integers(path, "segments", segments)?;
-        check_starts(&segments, count)?;
+        grouping::check_starts(&segments, count)?;
         let mut attributes = marks(Type::SegArray);
         if is_bool {
             attributes.push(NewAttribute::int("isBool", 1));
         }
         self.new.mark(path, attributes);
         Ok(Ok(()))
+    }
+
+    /// Adds codes, their categories, and the grouping of the codes.
+    fn categorical(&mut self, path: &[String], members: &WrittenMembers<'_>) -> Result<Complete> {
+        complete!(missing(members, &CATEGORICAL[..3]));
+        self.only(members, &CATEGORICAL, "")?;
+        let mut grouping = CATEGORICAL[3..].iter().filter_map(|name| members.get(name));
+        let stored = grouping.by_ref().all(WrittenMember::is_stored);
+        if members.contains_key("permutation") != members.contains_key("segments") && !stored {
+            return Ok(missing(members, &CATEGORICAL[3..]));
+        }
+        complete!(self.any(path, members, "categories")?);
+        let (count, _) = self.stored(&below(path, "categories"));
+        let codes = self.array(members, "codes")?;
+        let codes = self.integers(path, "codes", codes)?;
+        codes.each(|number, code| {
+            if u64::try_from(code).is_ok_and(|code| code < count) {
+                return Ok(());
+            }
+            Err(invalid(format!(
+                "code {number} is {code}, there are {count} categories"
+            )))
+        })?;
+        let na = self.array(members, "NA_Codes")?;
+        self.integers(path, "NA_Codes", na)?;
+        let new_codes = members.get("codes").is_some_and(|codes| !codes.is_stored());
+        match CATEGORICAL[3..]
+            .iter()
+            .filter(|name| members.contains_key(**name))
+            .count()
+        {
+            2 => {
+                let permutation = self.vector(members, "permutation")?;
+                let segments = self.vector(members, "segments")?;
+                // The stored grouping is that of the old codes.
+                let stale =
+                    stored && new_codes && !grouping::fits(&codes, &permutation, &segments)?;
+                if !stale {
+                    grouping::check(codes.len(), "codes", &permutation, &segments)?;
+                    self.put_integers(path, "permutation", &permutation);
+                    self.put_integers(path, "segments", &segments);
+                }
+            }
+            // The other one was deleted: Arkouda reads neither.
+            1 if !new_codes => {
+                for name in CATEGORICAL[3..]
+                    .iter()
+                    .filter(|name| members.contains_key(**name))
+                {
+                    let left = self.vector(members, name)?;
+                    self.put_integers(path, name, &left);
+                }
+            }
+            _ => {}
+        }
+        self.new.mark(path, marks(Type::Categorical));
+        Ok(Ok(()))
+    }
+
+    /// Adds keys, and the groups of equal rows.
+    fn group_by(&mut self, path: &[String], members: &WrittenMembers<'_>) -> Result<Complete> {
+        let parts = GROUPED;
+        let mut absent = missing(members, &parts).err().unwrap_or_default();
+        let keys = numbered(members, "KEY_");
+        absent.extend(keys.as_ref().err().into_iter().flatten().cloned());
+        let (Ok(keys), true) = (keys, absent.is_empty()) else {
+            return Ok(Err(absent));
+        };
+        self.only(members, &parts, "KEY_")?;
+        for number in 0..keys {
+            complete!(self.any(path, members, &format!("KEY_{number}"))?);
+        }
+        let mut lengths = Vec::new();
+        for name in parts {
+            let array = self.array(members, name)?;
+            lengths.push(self.integers(path, name, array)?);
+        }
+        if let [segments, permutation, unique] = lengths.as_slice() {
+            for number in 0..keys {
+                let name = format!("KEY_{number}");
+                let rows = self.rows(&below(path, &name)).unwrap_or(0);
+                if rows != permutation.len() {
+                    let all = permutation.len();
+                    let why = format!("{name} has {rows} elements, permutation {all}");
+                    return Err(invalid(why));
+                }
+            }
+            grouping::check(permutation.len(), "the keys", permutation, segments)?;
+            grouping::within("unique_key_idx", unique, permutation.len())?;
+            if segments.len() != unique.len() {
+                let (a, b) = (segments.len(), unique.len());
+                return Err(invalid(format!("{a} segments and {b} unique keys")));
+            }
+            let is_stored = |name: &str| members.get(name).is_none_or(WrittenMember::is_stored);
+            match RowKeys::of(self.new, path, keys, permutation.len())? {
+                Some(keys) => keys.check(permutation, segments, unique)?,
+                // It is unknown whether it belongs to the new keys.
+                None if parts.iter().any(|name| is_stored(name))
+                    && !(0..keys).all(|number| is_stored(&format!("KEY_{number}"))) =>
+                {
+                    return Err(invalid(
+                        "too many keys to compare: segments, permutation and unique_key_idx must be written with them",
+                    ));
+                }
+                None => {}
+            }
+        }
+        let mut attributes = marks(Type::GroupBy);
+        attributes.push(NewAttribute::int("NumKeys", keys as i64));
+        self.new.mark(path, attributes);
+        Ok(Ok(()))
+    }
+
+    /// Adds an Index for one level, a MultiIndex for several.
+    fn index(&mut self, path: &[String], members: &WrittenMembers<'_>) -> Result<Complete> {
+        let levels = complete!(numbered(members, "IDX_"));
+        self.only(members, &[], "IDX_")?;
+        let mut rows = None;
+        for number in 0..levels {
+            let name = format!("IDX_{number}");
+            complete!(self.any(path, members, &name)?);
+            let here = self.rows(&below(path, &name)).unwrap_or(0);
+            let first = *rows.get_or_insert(here);
+            if first != here {
+                let why = format!("{name} has {here} elements, IDX_0 {first}");
+                return Err(invalid(why));
+            }
+        }
+        let object = if levels == 1 {
+            Type::Index
+        } else {
+            Type::MultiIndex
+        };
+        let mut attributes = marks(object);
+        attributes.push(NewAttribute::int("NumIdx", levels as i64));
+        self.new.mark(path, attributes);
+        Ok(Ok(()))
+    }
+
+    /// Adds columns of any name, and the index, which completes the DataFrame; a later file changes the DataFrame.
+    fn data_frame(&mut self, path: &[String], members: &WrittenMembers<'_>) -> Result<Complete> {
+        complete!(missing(members, &[INDEX]));
+        complete!(self.any(path, members, INDEX)?);
+        let rows = self.rows(&below(path, INDEX));
+        if !self.is_index(members)? {
+            return Err(invalid("Index must be numbers or strings"));
+        }
+        let mut columns = 0;
+        for &name in members.keys().filter(|name| **name != INDEX) {
+            if name.contains(',') {
+                return Err(invalid(format!(
+                    "{name}: no comma can be in the name of a column"
+                )));
+            }
+            complete!(self.any(path, members, name)?);
+            let here = self.rows(&below(path, name));
+            if here != rows {
+                let (here, rows) = (here.unwrap_or(0), rows.unwrap_or(0));
+                return Err(invalid(format!("{name} has {here} rows, Index {rows}")));
+            }
+            columns += 1;
+        }
+        let mut attributes = marks(Type::DataFrame);
+        attributes.push(NewAttribute::int("NumCols", columns));
+        self.new.mark(path, attributes);
+        Ok(Ok(()))
+    }
+
+    /// Returns whether the index of a DataFrame has a kind that Arkouda reads there: `HDF5Msg.chpl` lines 1911 to 1946.
+    fn is_index(&self, members: &WrittenMembers<'_>) -> Result<bool> {
+        let Some(index) = members.get(INDEX) else {
+            return Ok(false);
+        };
+        if index.file.is_some() {
+            let kind = self.open(index, INDEX)?.kind();
+            let known = [Kind::Int, Kind::Uint, Kind::Float, Kind::Bytes, Kind::Text];
+            return Ok(kind.is_some_and(|kind| known.contains(&kind)));
+        }
+        match index.below.get("values") {
+            Some(values) if values.file.is_some() => {
+                Ok(self.open(values, "values")?.dtype == strings::bytes())
+            }
+            _ => Ok(false),
+        }
+    }
+
+    /// Adds limbs of equal length, lowest first, and the number of bits of the numbers, if given.
+    fn bigint(&mut self, path: &[String], members: &WrittenMembers<'_>) -> Result<Complete> {
+        let count = complete!(numbered(members, "Limb_"));
+        self.only(members, &[MAX_BITS], "Limb_")?;
+        let max_bits = match members.get(MAX_BITS) {
+            Some(_) => self.max_bits(members)?,
+            None => -1,
+        };
+        let mut length = None;
+        for number in 0..count {
+            let name = format!("Limb_{number}");
+            let array = self.array(members, &name)?;
+            if array.dtype != limb() {
+                let dtype = array.dtype.name();
+                return Err(invalid(format!("{name} is {dtype}, and must be <u8")));
+            }
+            let here = vector(&name, &array)?;
+            if *length.get_or_insert(here) != here {
+                return Err(invalid(format!("{name} has another length than Limb_0")));
+            }
+            let data = array.data.clone();
+            numbers(self.new, &below(path, &name), &array, Type::Pdarray, data)?;
+        }
+        limbs::mark(self.new, path, count, max_bits);
+        Ok(Ok(()))
+    }
+
+    fn max_bits(&self, members: &WrittenMembers<'_>) -> Result<i64> {
+        let mut array = self.array(members, MAX_BITS)?;
+        let wrong = || invalid("MaxBits is one integer: -1, or more than 0");
+        if array.elements() != 1 {
+            return Err(wrong());
+        }
+        array.shape = vec![1];
+        let mut found = [0];
+        Integers::new(MAX_BITS, array)?.read(0, &mut found)?;
+        match found {
+            [bits @ (-1 | 1..)] => Ok(bits),
+            _ => Err(wrong()),
+        }
     }
 
     /// Returns the number of elements of an object that was just added, and whether they are booleans.
@@ -291,24 +510,4 @@ impl CompositeWriter<'_> {
         let dataset = find(path).or_else(|| counted.iter().find_map(|path| find(path)))?;
         dataset.shape.first().copied()
     }
-}
-
-pub(super) fn below(path: &[String], name: &str) -> Vec<String> {
-    let mut path = path.to_vec();
-    path.push(name.to_owned());
-    path
-}
-
-/// Checks that starts do not decrease, and stay within the values.
-pub(super) fn check_starts(segments: &Integers, len: u64) -> Result<()> {
-    let mut before = 0;
-    segments.each(|number, start| {
-        if start < before || u64::try_from(start).is_ok_and(|start| start > len) {
-            return Err(invalid(format!(
-                "segment {number} is {start}, the one before {before}, there are {len} values"
-            )));
-        }
-        before = start;
-        Ok(())
-    })
 }

@@ -1,7 +1,6 @@
 //! The grouping of an array's elements: a permutation in which the elements of each group are consecutive, and the
 //! position at which each group starts.
 
-use super::composite::check_starts;
 use crate::store::base::invalid;
 use crate::store::encode::integers::Integers;
 use npyfs_base::error::Result;
@@ -28,6 +27,20 @@ pub fn within(name: &str, array: &Integers, len: u64) -> Result<()> {
         }
         let why = format!("{name}: number {number} is {value}, there are {len} elements");
         Err(invalid(why))
+    })
+}
+
+/// Checks that starts do not decrease, and stay within the values.
+pub(super) fn check_starts(segments: &Integers, len: u64) -> Result<()> {
+    let mut before = 0;
+    segments.each(|number, start| {
+        if start < before || u64::try_from(start).is_ok_and(|start| start > len) {
+            return Err(invalid(format!(
+                "segment {number} is {start}, the one before {before}, there are {len} values"
+            )));
+        }
+        before = start;
+        Ok(())
     })
 }
 

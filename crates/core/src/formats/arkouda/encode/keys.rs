@@ -2,7 +2,7 @@
 
 use xxhash_rust::xxh3::{xxh3_64, xxh3_64_with_seed};
 
-use super::composite::below;
+use super::below;
 use crate::store::base::invalid;
 use crate::store::encode::NpyArray;
 use crate::store::encode::integers::Integers;

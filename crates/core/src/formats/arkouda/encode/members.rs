@@ -2,7 +2,6 @@
 
 use std::collections::BTreeMap;
 
-use super::limbs::MAX_BITS;
 use crate::store::part::Part;
 
 /// The names of unnumbered members.
@@ -28,6 +27,9 @@ pub(super) const GROUPED: [&str; 3] = ["segments", "permutation", "unique_key_id
 
 /// The member that only DataFrames have.
 pub(super) const INDEX: &str = "Index";
+
+/// The member with the number of bits of each number.
+pub(super) const MAX_BITS: &str = "MaxBits";
 
 /// The prefixes of numbered members.
 const NUMBERED: [&str; 3] = ["KEY_", "IDX_", "Limb_"];

@@ -1,6 +1,6 @@
 //! Strings: a group of `values`, the bytes with a NUL after each string, and `segments`, the start of each string.
 
-use super::{Type, marks};
+use super::{Type, below, marks, vector};
 use crate::store::base::{Base, invalid};
 use crate::store::encode::array::NpyArray;
 use crate::store::encode::integers::Integers;
@@ -46,9 +46,7 @@ pub(super) type MemberDataset = (u64, std::sync::Arc<dyn npyfs_io::content::Cont
 /// Adds the group of strings with its two members.
 pub(super) fn put(new: &mut NewFile, path: &[String], [values, segments]: [MemberDataset; 2]) {
     for (name, (len, data, dtype)) in [("values", values), ("segments", segments)] {
-        let mut path = path.to_vec();
-        path.push(name.to_owned());
-        let mut dataset = NewDataset::new(&path, dtype, &[len]);
+        let mut dataset = NewDataset::new(&below(path, name), dtype, &[len]);
         dataset.attributes = marks(Type::Pdarray);
         new.add(dataset, data);
     }
@@ -62,7 +60,7 @@ pub(super) fn add_members(
     values: &NpyArray,
     segments: NpyArray,
 ) -> Result<u64> {
-    let len = super::vector("values", values)?;
+    let len = vector("values", values)?;
     let segments = Integers::new("segments", segments)?;
     check(values, &segments, len)?;
     let strings = segments.len();

@@ -5,8 +5,8 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use super::strings;
-use super::{Type, marks};
+use super::members::{CATEGORICAL, GROUPED, MAX_BITS};
+use super::{Type, below, marks, strings};
 use crate::formats::arkouda::marks::Marks;
 use crate::store::base::{Base, invalid};
 use crate::store::encode::array::NpyArray;
@@ -62,12 +62,12 @@ impl Was {
     pub(super) fn may_have(&self, name: &str) -> bool {
         let numbered = |prefix: &str| name.starts_with(prefix);
         match self.object_type {
-            _ if self.is_bigint => numbered("Limb_") || name == "MaxBits",
+            _ if self.is_bigint => numbered("Limb_") || name == MAX_BITS,
             Some(0) => name == "ArrayView",
             Some(9) => name == "IPv4",
             Some(2 | 3) => matches!(name, "values" | "segments" | "Index"),
-            Some(4) => super::members::CATEGORICAL.contains(&name) || name == "Index",
-            Some(5) => super::members::GROUPED.contains(&name) || numbered("KEY_"),
+            Some(4) => CATEGORICAL.contains(&name) || name == "Index",
+            Some(5) => GROUPED.contains(&name) || numbered("KEY_"),
             Some(12 | 13) => numbered("IDX_"),
             _ => true,
         }
@@ -130,10 +130,9 @@ pub(super) fn recode(
     })?;
     let (len, count) = (values.len(), known.len() as u64);
     let na = Integers::new("NA_Codes", member("NA_Codes")?)?;
-    let below = |name: &str| [path, &[name.to_owned()]].concat();
     strings::put(
         new,
-        &below("categories"),
+        &below(path, "categories"),
         [
             (len, values.finish()?, strings::bytes()),
             (count, starts.finish()?, DType::int(8)),
@@ -144,7 +143,7 @@ pub(super) fn recode(
         ("codes", labels.elements(), codes),
         ("NA_Codes", na.len(), na.wide()),
     ] {
-        let mut dataset = NewDataset::new(&below(name), DType::int(8), &[len]);
+        let mut dataset = NewDataset::new(&below(path, name), DType::int(8), &[len]);
         dataset.attributes = marks(Type::Pdarray);
         new.add(dataset, data);
     }
