@@ -1,7 +1,6 @@
 //! Plain HDF5: groups are directories, datasets are `.npy` files.
 
 pub mod array;
-mod chunks;
 pub mod format;
 pub mod group;
 pub(crate) mod integers;
@@ -9,4 +8,3 @@ pub mod kind;
 pub(crate) mod lookup;
 pub mod small;
 pub mod text;
-mod text_chunk;

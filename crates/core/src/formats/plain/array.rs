@@ -1,11 +1,14 @@
 //! A dataset as one `.npy` file.
 
+mod chunks;
+mod text_chunk;
+
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 
 use serde_json::{Value as Json, json};
 
-use super::chunks::ChunkedArray;
+use self::chunks::ChunkedArray;
 use crate::dataset::access_pattern::AccessPattern;
 use crate::dataset::backing::{Backing, BlockLayout, Form, ROW_BLOCK};
 use crate::dataset::chunk_places::{LookUp, WholeTable};
@@ -110,7 +113,7 @@ impl ArrayFile {
         }
     }
 
-    pub(super) fn payload_len(&self, dtype: &DType) -> Result<u64> {
+    fn payload_len(&self, dtype: &DType) -> Result<u64> {
         npy::payload_len(dtype, &self.dataset.shape).ok_or_else(|| {
             Error::new(
                 ErrorKind::TooLarge,
@@ -137,7 +140,7 @@ impl ArrayFile {
     }
 
     /// Returns the elements, for a reader with a known access pattern.
-    pub(super) fn payload_of(&self, pattern: Arc<AccessPattern>) -> Result<Payload> {
+    fn payload_of(&self, pattern: Arc<AccessPattern>) -> Result<Payload> {
         if let ElementType::Record { .. } = self.dataset.element {
             return Err(Error::damaged("text inside elements"));
         }

@@ -2,8 +2,7 @@
 
 use std::sync::Arc;
 
-use super::array::ArrayFile;
-use super::text_chunk;
+use super::{ArrayFile, text_chunk};
 use crate::dataset::chunk::{BlockChunk, LinearChunk};
 use crate::dataset::grid::row_block;
 use crate::dataset::record::RecordBytes;
@@ -33,11 +32,7 @@ fn outside() -> Error {
 
 /// Returns the start of a chunk, and the shape of its part in the dataset, whose `own` shape may be smaller than the
 /// array's.
-pub(super) fn bounds(
-    of: &ArrayDescription,
-    own: &[u64],
-    place: &[u64],
-) -> Result<(Vec<u64>, Vec<u64>)> {
+fn bounds(of: &ArrayDescription, own: &[u64], place: &[u64]) -> Result<(Vec<u64>, Vec<u64>)> {
     let rank = of.shape.len();
     if place.len() != rank || of.chunk.len() != rank || own.len() != rank {
         return Err(outside());
