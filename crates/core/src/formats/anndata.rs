@@ -26,7 +26,7 @@ use serde_json::json;
 
 use crate::formats::plain::array::{ArrayFile, KnownSize};
 use crate::formats::plain::group::GroupDirectory;
-use crate::formats::plain::kind::{Composite, GroupKind, GroupView};
+use crate::formats::plain::group::kind::{Composite, GroupKind, GroupView};
 use crate::formats::sparse;
 use crate::tree::VirtualFile;
 use format::NAME;

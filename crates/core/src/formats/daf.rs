@@ -18,7 +18,7 @@ use std::sync::Arc;
 
 use crate::dataset::opened::OpenStore;
 use crate::formats::plain::group::GroupDirectory;
-use crate::formats::plain::kind::{Composite, GroupKind, GroupView};
+use crate::formats::plain::group::kind::{Composite, GroupKind, GroupView};
 use crate::formats::sparse::{self as stored, SparseOrder};
 use crate::tree::VirtualFile;
 use npyfs_base::error::Result;

@@ -4,7 +4,6 @@ pub mod array;
 pub mod format;
 pub mod group;
 pub(crate) mod integers;
-pub mod kind;
 pub(crate) mod lookup;
 pub mod small;
 pub mod text;

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use super::group::GroupDirectory;
-use super::kind::Kinds;
+use super::group::kind::Kinds;
 use crate::dataset::opened::OpenStore;
 use crate::formats::demo::vector;
 use crate::formats::demo::write_file;

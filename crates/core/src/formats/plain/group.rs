@@ -1,6 +1,7 @@
 //! A group of an HDF5 file as a directory.
 
 mod datasets;
+pub mod kind;
 mod links;
 
 use std::sync::Arc;
@@ -8,7 +9,7 @@ use std::sync::Arc;
 use serde_json::{Value as Json, json};
 
 use self::datasets::{DatasetTable, MANY};
-use super::kind::{Composite, GroupKind, GroupView, Kinds};
+use self::kind::{Composite, GroupKind, GroupView, Kinds};
 use super::small::{BrokenFile, ValueFile};
 use crate::dataset::external;
 use crate::dataset::opened::OpenStore;

@@ -6,11 +6,11 @@ use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
+use super::kind::GroupKind;
 use super::{GroupDirectory, GroupListing};
 use crate::dataset::opened::OpenStore;
 use crate::dataset::text;
 use crate::formats::plain::array::{ArrayFile, KnownSize};
-use crate::formats::plain::kind::GroupKind;
 use crate::formats::plain::small::BrokenFile;
 use crate::formats::plain::text::TextDirectory;
 use crate::tree::array_names::ArrayNames;

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use serde_json::Value as Json;
 
-use super::group::GroupDirectory;
+use super::GroupDirectory;
 use crate::tree::VirtualFile;
 use npyfs_base::error::Result;
 use npyfs_hdf5::{Attribute, GroupMembers, Value};
