@@ -12,7 +12,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use npyfs_base::error;
 use npyfs_core::checkout::layer::Layer;
 use npyfs_core::checkout::records::index::StoredObject;
-use npyfs_core::formats::plain::format::Plain;
+use npyfs_core::formats::plain::Plain;
 use npyfs_core::store::base::Base;
 use npyfs_core::store::encode::{ObjectKey, Plan, ScratchContent};
 use npyfs_core::store::format;

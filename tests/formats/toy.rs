@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use npyfs_base::error::Result;
 use npyfs_core::dataset::opened::OpenStore;
-use npyfs_core::formats::plain::format::Plain;
+use npyfs_core::formats::plain::Plain;
 use npyfs_core::store::base::Base;
 use npyfs_core::store::encode::{ObjectKey, Plan};
 use npyfs_core::store::format::{Abilities, Format, Writing};

@@ -88,7 +88,7 @@ pub fn registry() -> Registry {
             Arc::new(matlab::format::Matlab),
             Arc::new(anndata::format::AnnData),
         ],
-        Arc::new(plain::format::Plain(&[&daf::Groups, &anndata::Groups])),
+        Arc::new(plain::Plain(&[&daf::Groups, &anndata::Groups])),
     )
 }
 

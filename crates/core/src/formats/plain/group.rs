@@ -10,6 +10,7 @@ use serde_json::{Value as Json, json};
 
 use self::datasets::{DatasetTable, MANY};
 use self::kind::{Composite, GroupKind, GroupView, Kinds};
+use super::NAME;
 use super::small::{BrokenFile, ValueFile};
 use crate::dataset::external;
 use crate::dataset::opened::OpenStore;
@@ -107,7 +108,7 @@ impl Default for GroupListing {
             left_out: Vec::new(),
             notes: Vec::new(),
             others: Vec::new(),
-            kind: "plain",
+            kind: NAME,
             table: None,
             passing: None,
         }
@@ -571,7 +572,7 @@ impl Directory for GroupDirectory {
 
     fn format(&self) -> Result<&'static str> {
         let kind = self.listed()?.kind;
-        Ok(kind.unwrap_or(super::format::NAME))
+        Ok(kind.unwrap_or(NAME))
     }
 
     fn is_current(&self) -> bool {
@@ -592,7 +593,7 @@ impl Directory for GroupDirectory {
             &self.group
         };
         let mut info = json!({
-            "kind": kind.unwrap_or(super::format::NAME),
+            "kind": kind.unwrap_or(NAME),
             "file": self.store.file.path.to_string_lossy(),
             "path": path,
             "entries": listing.len(),

@@ -403,7 +403,7 @@ impl Directory for DafDirectory {
             entries.extend(to.data.into_iter().flat_map(files));
         } else {
             // Directories of other formats are objects, or endless.
-            let is_mirrored = self.of.format()? == plain::format::NAME;
+            let is_mirrored = self.of.format()? == plain::NAME;
             for (shown, node) in listing.entries.iter().filter(|_| is_mirrored) {
                 self.add_directory(shown, node, &mut to)?;
             }
@@ -438,7 +438,7 @@ impl Directory for DafDirectory {
             {
                 return Ok(None);
             }
-        } else if self.of.format()? != plain::format::NAME {
+        } else if self.of.format()? != plain::NAME {
             return Ok(None);
         }
         match self.of.lookup(name)? {
