@@ -7,7 +7,7 @@
 
 pub mod check;
 mod demo;
-pub(crate) mod encode;
+mod encode;
 pub mod format;
 pub mod rules;
 pub(crate) mod sparse;
@@ -25,6 +25,9 @@ use npyfs_base::error::Result;
 use npyfs_base::npy::dtype::{DType, Kind, Order};
 use npyfs_hdf5::{Dataset, ElementType, GroupMember, GroupMembers, Resolved, Value};
 
+/// Name of the format.
+pub const NAME: &str = "daf";
+
 /// The name of the dataset that marks a store.
 pub const MARK: &[u8] = rules::MARK.as_bytes();
 
@@ -33,7 +36,7 @@ pub struct Groups;
 
 impl GroupKind for Groups {
     fn name(&self) -> &'static str {
-        format::NAME
+        NAME
     }
 
     fn mark(&self) -> Option<&'static [u8]> {
@@ -131,11 +134,11 @@ pub fn view(
                 let shape =
                     matrix(store, *addr, &lengths).map_err(|why| format!("{shown}: {why}"))?;
                 let archive = |group: &GroupDirectory| {
-                    let file = stored::archive(group, SparseOrder::Csr, format::NAME)?;
+                    let file = stored::archive(group, SparseOrder::Csr, NAME)?;
                     Ok((".npz", Arc::new(file) as Arc<dyn VirtualFile>))
                 };
                 let composite = Composite {
-                    kind: format::NAME,
+                    kind: NAME,
                     values: vec![("shape", shape)],
                     beside: Arc::new(archive),
                 };

@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use super::rules::{Meaning, meaning};
-use crate::formats::daf::{encode, sparse};
+use super::rules::{Meaning, check_entries, check_shape, check_text_vector, meaning, numbers};
+use super::sparse;
 use crate::formats::sparse::members::{MEMBERS, check_dims};
 use crate::store::base::invalid;
 use crate::store::encode::{NpyArray, text};
@@ -47,17 +47,12 @@ impl DafObjects {
     }
 
     fn check_axis(&self, array: &NpyArray) -> Result<()> {
-        if array.shape.len() != 1 || !text::is_text(array) {
-            let (dtype, shape) = (array.dtype.name(), &array.shape);
-            return Err(invalid(format!(
-                "an axis is a vector of strings, this is {dtype} of shape {shape:?}"
-            )));
-        }
+        check_text_vector(array)?;
         if self.depth == Depth::Outline {
             return Ok(());
         }
         check_letters(array)?;
-        encode::check_entries(array)
+        check_entries(array)
     }
 
     fn check_property(&self, axes: &[&str], node: &Node) -> Result<()> {
@@ -76,11 +71,11 @@ impl DafObjects {
         match node {
             Node::File(file) => {
                 let array = opened(file)?;
-                encode::check_shape(&array, &lengths)?;
+                check_shape(&array, &lengths)?;
                 match text::is_text(&array) {
                     true if self.depth == Depth::Elements => check_letters(&array),
                     true => Ok(()),
-                    false => encode::numbers(&array).map(drop),
+                    false => numbers(&array).map(drop),
                 }
             }
             Node::Directory(dir) => match lengths.as_slice() {

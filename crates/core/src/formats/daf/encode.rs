@@ -6,18 +6,17 @@
 
 use std::sync::Arc;
 
-use xxhash_rust::xxh3::xxh3_128;
-
-use super::sparse;
-use crate::formats::daf::format::NAME;
-use crate::formats::daf::rules::{self, MARK, Meaning, meaning};
+use super::rules::{
+    self, MARK, Meaning, check_entries, check_shape, check_text_vector, meaning, numbers,
+};
+use super::{NAME, sparse};
 use crate::store::base::{Base, invalid, unsupported};
 use crate::store::encode::array::NpyArray;
 use crate::store::encode::{ObjectKey, Plan, single, text};
 use crate::store::object::NewFile;
 use crate::store::part::Part;
 use npyfs_base::error::{Error, Result};
-use npyfs_base::npy::dtype::{DType, Kind};
+use npyfs_base::npy::dtype::DType;
 use npyfs_hdf5::{NewAttribute, NewDataset};
 use npyfs_io::content::Content;
 use npyfs_io::npy_file::header;
@@ -117,12 +116,7 @@ fn add_mark(new: &mut NewFile, key: &ObjectKey, items: Vec<NewAttribute>) {
 
 /// Checks that entries are unique text that daf can read, and that an existing axis keeps its length.
 fn check_axis(base: &dyn Base, name: &str, array: &NpyArray) -> Result<()> {
-    if array.shape.len() != 1 || !text::is_text(array) {
-        let (dtype, shape) = (array.dtype.name(), &array.shape);
-        return Err(invalid(format!(
-            "an axis is a vector of strings, this is {dtype} of shape {shape:?}"
-        )));
-    }
+    check_text_vector(array)?;
     if let Some(old) = base.npy(name)? {
         let old = NpyArray::open(base, &old)?.shape;
         if old != array.shape {
@@ -133,37 +127,6 @@ fn check_axis(base: &dyn Base, name: &str, array: &NpyArray) -> Result<()> {
         }
     }
     check_entries(array)
-}
-
-/// Checks that the entries are unique.
-pub(crate) fn check_entries(array: &NpyArray) -> Result<()> {
-    let mut seen: Vec<u128> = Vec::new();
-    text::each(array, |number, entry| {
-        let hash = xxh3_128(entry);
-        // Bounds the memory for a hole of any length.
-        if seen.last() == Some(&hash) {
-            return Err(twice_there(number, entry));
-        }
-        seen.push(hash);
-        Ok(())
-    })?;
-    seen.sort_unstable();
-    let Some(twice) = seen.windows(2).find(|pair| pair[0] == pair[1]) else {
-        return Ok(());
-    };
-    text::each(array, |number, entry| {
-        if xxh3_128(entry) == twice[0] {
-            return Err(twice_there(number, entry));
-        }
-        Ok(())
-    })
-}
-
-fn twice_there(number: u64, entry: &[u8]) -> Error {
-    let entry = String::from_utf8_lossy(entry);
-    invalid(format!(
-        "the entry {entry:?} (number {number}) is there twice"
-    ))
 }
 
 /// Returns the axes that an object waits for. Checks that need no axes are made now.
@@ -230,16 +193,6 @@ fn add_axes(
     })
 }
 
-pub(crate) fn check_shape(array: &NpyArray, lengths: &[u64]) -> Result<()> {
-    if array.shape == lengths {
-        return Ok(());
-    }
-    let shape = &array.shape;
-    Err(invalid(format!(
-        "shape {shape:?} does not fit axes of length {lengths:?}"
-    )))
-}
-
 fn add_text(new: &mut NewFile, path: &[String], array: &NpyArray) -> Result<()> {
     let (width, data) = text::ascii(array, NAME)?;
     let mut dataset = NewDataset::new(path, DType::bytes(width), &array.shape);
@@ -256,19 +209,6 @@ fn add(new: &mut NewFile, path: &[String], array: &NpyArray) -> Result<()> {
     let array = numbers(array)?;
     new.add(NewDataset::new(path, array.dtype, &array.shape), array.data);
     Ok(())
-}
-
-/// Converts to a type in `typing/dtypes.py`: booleans, integers, and floats of 16, 32 and 64 bits, little-endian.
-pub(crate) fn numbers(array: &NpyArray) -> Result<NpyArray> {
-    match array.scalar() {
-        Some((Kind::Bool | Kind::Int | Kind::Uint, ..) | (Kind::Float, 2 | 4 | 8, _)) => {
-            Ok(array.little())
-        }
-        _ => {
-            let name = array.dtype.name();
-            Err(unsupported(format!("daf has no elements of type {name}")))
-        }
-    }
 }
 
 /// Returns a small array as an attribute; text as UTF-8.
@@ -324,6 +264,7 @@ mod tests {
     use crate::formats::daf::format::Daf;
     use crate::store::encode::store::{MemoryBase, part, saved};
     use crate::store::format;
+    use npyfs_base::npy::dtype::{Kind, Order};
     use npyfs_io::content::InMemory;
 
     /// Returns the plan for a single `.npy` file.
@@ -348,7 +289,7 @@ mod tests {
             assert!(e.message.starts_with(key), "{}", e.message);
             (e.errno(), e.message)
         };
-        let complex = DType::scalar(Kind::Complex, 8, npyfs_base::npy::dtype::Order::Little);
+        let complex = DType::scalar(Kind::Complex, 8, Order::Little);
         let int = DType::int(1);
         for (key, file, errno, why) in [
             (

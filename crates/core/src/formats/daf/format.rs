@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use super::rules::{self, MARK, Meaning, meaning};
-use super::{Groups, check, demo, encode, table};
+use super::{Groups, NAME, check, demo, encode, table};
 use crate::dataset::opened::OpenStore;
 use crate::formats::demo::write_file;
 use crate::formats::plain::group::GroupDirectory;
@@ -19,9 +19,6 @@ use crate::store::part::Part;
 use crate::store::table::Found;
 use crate::tree::Directory;
 use npyfs_base::error::Result;
-
-/// Name of the format.
-pub const NAME: &str = "daf";
 
 /// daf stores.
 pub struct Daf;

@@ -1,7 +1,14 @@
-//! The rules of a daf store: the meaning of names, and which objects must match.
+//! The rules of a daf store: the meaning of names, which objects must match, and what arrays may hold.
 //!
 //! Source: tanaylab daf 0.2.0-dev.1, `storage/h5fs.py`. A vector or matrix whose axis is missing makes the whole store
 //! unreadable.
+
+use xxhash_rust::xxh3::xxh3_128;
+
+use crate::store::base::{invalid, unsupported};
+use crate::store::encode::{NpyArray, text};
+use npyfs_base::error::{Error, Result};
+use npyfs_base::npy::dtype::Kind;
 
 /// The dataset that marks a store; its attributes are the items.
 pub const MARK: &str = "__daf__";
@@ -56,6 +63,72 @@ pub fn along(name: &str) -> Vec<String> {
     let mut names: Vec<String> = axes.into_iter().map(|axis| format!("{axis}#")).collect();
     names.dedup();
     names
+}
+
+/// Checks that an array is a vector of strings, as an axis must be.
+pub(super) fn check_text_vector(array: &NpyArray) -> Result<()> {
+    if array.shape.len() != 1 || !text::is_text(array) {
+        let (dtype, shape) = (array.dtype.name(), &array.shape);
+        return Err(invalid(format!(
+            "an axis is a vector of strings, this is {dtype} of shape {shape:?}"
+        )));
+    }
+    Ok(())
+}
+
+/// Checks that the entries are unique.
+pub(crate) fn check_entries(array: &NpyArray) -> Result<()> {
+    let mut seen: Vec<u128> = Vec::new();
+    text::each(array, |number, entry| {
+        let hash = xxh3_128(entry);
+        // Bounds the memory for a hole of any length.
+        if seen.last() == Some(&hash) {
+            return Err(twice_there(number, entry));
+        }
+        seen.push(hash);
+        Ok(())
+    })?;
+    seen.sort_unstable();
+    let Some(twice) = seen.windows(2).find(|pair| pair[0] == pair[1]) else {
+        return Ok(());
+    };
+    text::each(array, |number, entry| {
+        if xxh3_128(entry) == twice[0] {
+            return Err(twice_there(number, entry));
+        }
+        Ok(())
+    })
+}
+
+fn twice_there(number: u64, entry: &[u8]) -> Error {
+    let entry = String::from_utf8_lossy(entry);
+    invalid(format!(
+        "the entry {entry:?} (number {number}) is there twice"
+    ))
+}
+
+/// Checks that an array has the lengths of its axes.
+pub(super) fn check_shape(array: &NpyArray, lengths: &[u64]) -> Result<()> {
+    if array.shape == lengths {
+        return Ok(());
+    }
+    let shape = &array.shape;
+    Err(invalid(format!(
+        "shape {shape:?} does not fit axes of length {lengths:?}"
+    )))
+}
+
+/// Converts to a type in `typing/dtypes.py`: booleans, integers, and floats of 16, 32 and 64 bits, little-endian.
+pub(super) fn numbers(array: &NpyArray) -> Result<NpyArray> {
+    match array.scalar() {
+        Some((Kind::Bool | Kind::Int | Kind::Uint, ..) | (Kind::Float, 2 | 4 | 8, _)) => {
+            Ok(array.little())
+        }
+        _ => {
+            let name = array.dtype.name();
+            Err(unsupported(format!("daf has no elements of type {name}")))
+        }
+    }
 }
 
 #[cfg(test)]

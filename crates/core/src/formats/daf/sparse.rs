@@ -2,7 +2,7 @@
 //!
 //! daf's reader requires column indices that are sorted and unique in each row: rows are sorted here.
 
-use crate::formats::daf::encode::numbers;
+use super::rules::numbers;
 use crate::formats::sparse::SparseOrder;
 use crate::formats::sparse::members::{self, Checked, Pointers, SparseMembers};
 use crate::store::base::{Base, invalid};

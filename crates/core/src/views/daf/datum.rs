@@ -12,7 +12,7 @@ use super::names::{Meaning, Suffix, meaning};
 use super::sparse::{self, SparseFacts, SparseParts};
 use super::texts::TextArray;
 use super::yaml;
-use crate::formats::daf::encode::check_entries;
+use crate::formats::daf::rules::check_entries;
 use crate::store::encode::{NpyArray, text};
 use crate::tree::VirtualFile;
 use crate::views::unfit::{Unfit, left_out};

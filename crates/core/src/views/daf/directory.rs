@@ -10,7 +10,7 @@ use super::file::{DatumFile, MarkFile, version};
 use super::names::{self, Meaning, Suffix, meaning};
 use super::sparse::SparseParts;
 use crate::dataset::context::Context;
-use crate::formats::daf::format::NAME;
+use crate::formats::daf::NAME;
 use crate::formats::plain;
 use crate::tree::path::{self, PathError};
 use crate::tree::{Directory, Listing, Node, StoreHandle, VirtualFile, info, name};
