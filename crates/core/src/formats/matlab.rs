@@ -10,12 +10,11 @@
 //!
 //! `recognition` decides whether a file is MATLAB's, and `value` classifies an object by its HDF5 type and four
 //! attributes. A struct is scanned as a group. A cell array asks a worker once, in parts, for the targets of its
-//! references, and stores an address and the number of a form for each cell; nodes are created on demand. `place`
+//! references, and stores an address and the number of a form for each cell; nodes are created on demand. `position`
 //! records the values around a value: none is shown inside of itself, or more than 64 levels deep. The elements of a
 //! matrix are read like those of plain HDF5, under a header in Fortran order. MATLAB's files are read-only.
 
 mod array;
-mod cells;
 mod characters;
 mod demo;
 mod directory;
@@ -25,3 +24,6 @@ mod position;
 mod recognition;
 mod sparse;
 mod value;
+
+/// Name of the format.
+pub const NAME: &str = "matlab";

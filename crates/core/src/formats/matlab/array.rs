@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use serde_json::{Value as Json, json};
 
-use super::format::NAME;
+use super::NAME;
 use super::value::{Class, shown_as};
 use crate::dataset::opened::OpenStore;
 use crate::formats::plain::array::{ArrayFile, KnownSize};

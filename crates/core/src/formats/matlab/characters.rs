@@ -7,8 +7,8 @@ use std::sync::Arc;
 
 use serde_json::{Value as Json, json};
 
+use super::NAME;
 use super::array::reversed;
-use super::format::NAME;
 use crate::formats::plain::array::ArrayFile;
 use crate::tree::VirtualFile;
 use npyfs_base::error::{Error, Result};

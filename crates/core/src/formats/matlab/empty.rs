@@ -4,8 +4,8 @@ use std::sync::{Arc, OnceLock};
 
 use serde_json::{Value as Json, json};
 
+use super::NAME;
 use super::characters::texts;
-use super::format::NAME;
 use super::value::Class;
 use crate::formats::plain::array::ArrayFile;
 use crate::tree::info;

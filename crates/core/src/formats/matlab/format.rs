@@ -3,18 +3,14 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use super::demo;
 use super::directory::StructDirectory;
 use super::position::Place;
-use super::recognition;
+use super::{NAME, demo, recognition};
 use crate::dataset::opened::OpenStore;
 use crate::formats::demo::write_with;
 use crate::store::format::{Abilities, Format, Source};
 use crate::tree::Directory;
 use npyfs_base::error::Result;
-
-/// Name of the format.
-pub const NAME: &str = "matlab";
 
 /// Files that MATLAB writes as version 7.3.
 pub struct Matlab;

@@ -3,8 +3,7 @@
 //! Either of these suffices: the file begins with `MATLAB 7.3 MAT-file`, or a member of the root group has a text
 //! attribute `MATLAB_class` (the first 16 by name are examined).
 
-use super::format::NAME;
-use super::value;
+use super::{NAME, value};
 use crate::dataset::opened::OpenStore;
 use npyfs_base::error::{Error, Result};
 use npyfs_hdf5::H5Error;

@@ -4,8 +4,8 @@ use std::sync::{Arc, OnceLock};
 
 use serde_json::{Value as Json, json};
 
+use super::NAME;
 use super::array::{MatlabArray, as_stored};
-use super::format::NAME;
 use super::value::Class;
 use crate::dataset::opened::OpenStore;
 use crate::formats::npz::{NpzFile, NpzMember};
