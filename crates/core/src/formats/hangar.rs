@@ -2,12 +2,12 @@
 //!
 //! Source: Hangar 0.5.2. A repository is five LMDB tables and the data files they name: `branch.lmdb` says which
 //! commit a branch is at, `ref.lmdb` which samples a commit has, `hash.lmdb` where each sample lives, `stage_ref.lmdb`
-//! what the next commit will have, `stage_hash.lmdb` what of that is new. Samples are shared by all commits and columns; where one lives says nothing about
-//! the column it is shown in. Nothing is written or locked from here: `crate::formats::hangar::stage` does that.
+//! what the next commit will have, `stage_hash.lmdb` what of that is new. Samples are shared by all commits and columns;
+//! where one lives says nothing about the column it is shown in. Nothing is written or locked from here:
+//! `crate::formats::hangar::stage` does that.
 //!
-//! A repository is five LMDB tables and the data files that they name. liblmdb trusts the pages that it maps, so it runs in
-//! worker processes: one read transaction for a request, no lock, and an answer counts only if nothing was committed
-//! meanwhile. From there on everything is plain data:
+//! liblmdb trusts the pages that it maps, so it runs in worker processes: one read transaction for a request, no lock,
+//! and an answer counts only if nothing was committed meanwhile. From there on everything is plain data:
 //!
 //! * `repository` has the tables and the files, `root` the tree, `lazy_snapshot` and `snapshot` one commit.
 //! * `commit` and `column` sort records into packed columns, which the commits that have them share.
@@ -41,7 +41,6 @@ pub mod format;
 mod history;
 pub mod key;
 mod keys;
-mod lazy_repository;
 mod lazy_snapshot;
 mod locate;
 mod numpy;
@@ -59,12 +58,8 @@ mod table;
 mod time_cache;
 mod verify;
 
-use std::sync::Arc;
+/// Name of the format.
+pub const NAME: &str = "hangar";
 
-use crate::tree::Directory;
-use repository::Repository;
-
-/// The repository that a directory is the root of.
-pub fn repository_of(dir: &dyn Directory) -> Option<Arc<Repository>> {
-    dir.handle()?.downcast().ok()
-}
+/// The table that every repository has.
+const BRANCHES: &str = "branch.lmdb";

@@ -4,8 +4,8 @@ use std::sync::{Arc, OnceLock};
 
 use serde_json::{Value as Json, json};
 
+use super::NAME;
 use super::column::Layout;
-use super::format::NAME;
 use super::key;
 use super::keys::StackKeys;
 use super::sample::SampleFile;

@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 
 use lru::LruCache;
 
-use super::folder::BRANCHES;
+use super::BRANCHES;
 use crate::dataset::context::Context;
 use npyfs_base::error::{Error, ErrorKind, Result};
 use npyfs_base::options::RemoteSettings;

@@ -3,15 +3,13 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use super::BRANCHES;
 use super::elsewhere::Elsewhere;
 use crate::dataset::context::Context;
 use npyfs_base::error::{Error, ErrorKind, Result};
 use npyfs_base::options::External;
 use npyfs_io::file::{Ownership, StoreFile};
 use npyfs_io::remote::Listing;
-
-/// The table that every repository has.
-pub(super) const BRANCHES: &str = "branch.lmdb";
 
 /// The directory of a repository.
 pub struct Folder {

@@ -3,17 +3,15 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use super::folder::BRANCHES;
-use super::lazy_repository::LazyRepository;
 use super::repository::{self, Repository};
-use super::root::RootDirectory;
+use super::root::{LazyRepository, RootDirectory};
 use super::stage::Stage;
 use super::stage::author::Author;
 use super::stage::builder::StageBuilder;
 use super::stage::checkout::Checkout;
 use super::stage::create::create;
 use super::stage::target::StageTarget;
-use super::{demo, repository_of, standalone, verify};
+use super::{BRANCHES, NAME, demo, standalone, verify};
 use crate::dataset::context::Context;
 use crate::dataset::opened::OpenStore;
 use crate::store::base::{Base, invalid, unsupported};
@@ -34,9 +32,6 @@ use crate::tree::{Directory, Node};
 use npyfs_base::error::{Error, Result};
 use npyfs_hdf5::program::program;
 use npyfs_io::remote::{Entries, Listing};
-
-/// Name of the format.
-pub const NAME: &str = "hangar";
 
 /// The format of Hangar.
 pub struct Hangar;
@@ -214,6 +209,11 @@ impl Staged for Hangar {
         let checkout = Checkout::open(&repository, hold()?, name, program())?;
         Ok(Some(Arc::new(StageTarget::new(checkout, base.clone()))))
     }
+}
+
+/// Returns the repository that a directory is the root of.
+fn repository_of(dir: &dyn Directory) -> Option<Arc<Repository>> {
+    dir.handle()?.downcast().ok()
 }
 
 /// Returns the author of the commits of a new repository.

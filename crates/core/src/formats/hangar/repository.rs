@@ -8,11 +8,12 @@ use std::path::{Path, PathBuf};
 use std::sync::mpsc::sync_channel;
 use std::sync::{Arc, Mutex, MutexGuard, Weak};
 
+use super::BRANCHES;
 use super::collection::DataFiles;
 use super::column::Column;
 use super::commit::{Commit, SortedColumns, Sorter, Spec, parents, records, unpack, unpack_parts};
 use super::digest::{self, CommitHash};
-use super::folder::{BRANCHES, Folder};
+use super::folder::Folder;
 use super::history::History;
 use super::schema::Schema;
 use super::table::Table;

@@ -1,113 +1,24 @@
 //! The root of a repository: `branches`, `commits`, `remotes`, `stage` and `records`.
 
-use std::num::NonZeroUsize;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 use std::time::SystemTime;
 
-use lru::LruCache;
 use serde_json::{Value as Json, json};
 
 use super::by_record::SampleByRecord;
-use super::commit::Commit;
 use super::digest;
-use super::directory::SnapshotDirectory;
-use super::format::NAME;
-use super::lazy_snapshot::LazySnapshot;
+use super::lazy_snapshot::SharedRepository;
 use super::record::Record;
 use super::repository::Repository;
-use super::snapshot::{Snapshot, SnapshotPlace};
+use super::snapshot::SnapshotPlace;
 use super::table::Table;
+use super::{BRANCHES, NAME};
+use crate::dataset::context::Context;
 use crate::tree::name::{unescape, visible};
 use crate::tree::{Directory, Listing, Node, StoreHandle};
 use npyfs_base::error::{ErrorKind, Result};
 use npyfs_io::file::{Ownership, time};
-
-/// The number of unused snapshots that are kept.
-const KEPT: usize = 4;
-
-/// The largest packed size of the records of a commit that is read in advance, about 150 000 samples: 40 ms, 10 MiB.
-const READY: u64 = 4 << 20;
-
-/// The number of batches of samples that are located in advance: 64 * 1024 samples, 20 ms of a worker, 3 MiB.
-const LOCATED: usize = 64;
-
-/// Directories of snapshots by place and state; the staging area is identified by its version.
-type KeptDirectories = LruCache<(SnapshotPlace, String), Arc<SnapshotDirectory>>;
-
-/// The state that the directories of one repository share.
-pub struct SharedRepository {
-    /// The repository.
-    pub repository: Arc<Repository>,
-    kept: Mutex<KeptDirectories>,
-}
-
-impl SharedRepository {
-    /// Shares a repository.
-    pub fn new(repository: Arc<Repository>) -> Arc<Self> {
-        Arc::new(Self {
-            repository,
-            kept: Mutex::new(LruCache::new(
-                NonZeroUsize::new(KEPT).unwrap_or(NonZeroUsize::MIN),
-            )),
-        })
-    }
-
-    /// Returns the directory of the snapshot that a place shows now.
-    pub fn directory(
-        &self,
-        place: &SnapshotPlace,
-        head: Option<&str>,
-    ) -> Result<Arc<SnapshotDirectory>> {
-        let repository = &self.repository;
-        let key = (place.clone(), head.unwrap_or_default().to_owned());
-        let kept = || self.kept.lock().unwrap_or_else(|e| e.into_inner());
-        if let Some(directory) = kept().get(&key)
-            && directory.is_current()
-        {
-            return Ok(directory.clone());
-        }
-        let commit = match (place, head) {
-            (SnapshotPlace::Stage, _) => repository.staged()?,
-            (_, Some(digest)) => repository.commit(digest)?,
-            (_, None) => Arc::new(Commit::none()),
-        };
-        let snapshot = Snapshot::new(repository, place.clone(), commit);
-        let directory = Arc::new(SnapshotDirectory::new(snapshot));
-        kept().put(key, directory.clone());
-        Ok(directory)
-    }
-
-    /// Reads the commit that the staging area is based on, its schemas, and the locations of the first samples of its
-    /// columns.
-    fn warm(&self) -> Result<()> {
-        let heads = self.repository.heads()?;
-        let Some(name) = &heads.staged_on else {
-            return Ok(());
-        };
-        let Some(Some(head)) = heads.branches.get(name) else {
-            return Ok(());
-        };
-        if self
-            .repository
-            .packed_len(head)?
-            .is_some_and(|len| len <= READY)
-        {
-            let directory = self.directory(&SnapshotPlace::Branch(name.clone()), Some(head))?;
-            directory.list()?;
-            let mut left = LOCATED;
-            for column in directory.snapshot.commit.columns.values() {
-                // A reader of the column meets the same failure; the other columns are warmed all the same.
-                let _ = self.repository.locate_first(column, left);
-                left = left.saturating_sub(column.located.len());
-            }
-        }
-        Ok(())
-    }
-
-    fn lazy(self: &Arc<Self>, place: SnapshotPlace, head: Option<String>) -> Node {
-        Node::Directory(Arc::new(LazySnapshot::new(self, place, head)))
-    }
-}
 
 /// A directory of directories.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -325,5 +236,71 @@ impl Directory for RootDirectory {
 
     fn handle(&self) -> Option<StoreHandle> {
         (self.level == Level::Root).then(|| self.shared.repository.clone() as _)
+    }
+}
+
+/// The root of a repository below a mirrored directory: opened at the first access, and again if that failed.
+pub(super) struct LazyRepository {
+    folder: PathBuf,
+    context: Arc<Context>,
+    root: Mutex<Option<Arc<RootDirectory>>>,
+}
+
+impl LazyRepository {
+    /// Makes the root of a repository; `folder` is the directory of the tables.
+    pub(super) fn new(folder: &Path, context: &Arc<Context>) -> Self {
+        Self {
+            folder: folder.to_owned(),
+            context: context.clone(),
+            root: Mutex::default(),
+        }
+    }
+
+    fn root(&self) -> Result<Arc<RootDirectory>> {
+        let mut root = self.root.lock().unwrap_or_else(|e| e.into_inner());
+        if let Some(root) = &*root {
+            return Ok(root.clone());
+        }
+        let repository = Repository::open(&self.folder, &self.context)?;
+        let opened = Arc::new(RootDirectory::new(repository));
+        *root = Some(opened.clone());
+        Ok(opened)
+    }
+}
+
+impl Directory for LazyRepository {
+    fn ownership(&self) -> Ownership {
+        std::fs::metadata(&self.folder).map_or(Ownership::UNKNOWN, |meta| Ownership::of(&meta))
+    }
+
+    fn list(&self) -> Result<Arc<Listing>> {
+        self.root()?.list()
+    }
+
+    fn lookup(&self, name: &[u8]) -> Result<Option<Node>> {
+        self.root()?.lookup(name)
+    }
+
+    fn format(&self) -> Result<&'static str> {
+        Ok(NAME)
+    }
+
+    fn is_current(&self) -> bool {
+        self.folder.join(BRANCHES).is_file()
+    }
+
+    fn info(&self) -> Result<Json> {
+        match self.root() {
+            Ok(root) => root.info(),
+            Err(e) => Ok(json!({
+                "kind": NAME,
+                "file": self.folder.to_string_lossy(),
+                "error": e.message,
+            })),
+        }
+    }
+
+    fn handle(&self) -> Option<StoreHandle> {
+        self.root().ok()?.handle()
     }
 }

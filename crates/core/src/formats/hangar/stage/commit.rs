@@ -12,8 +12,8 @@ use serde_bytes::ByteBuf;
 
 use super::author::Author;
 use super::frame::pack;
-use super::tables::BRANCHES;
 use super::{Stage, StageState, markers};
+use crate::formats::hangar::BRANCHES;
 use crate::formats::hangar::digest::CommitHash;
 use crate::store::staging::Expected;
 use npyfs_base::error::{Error, ErrorKind, Result};

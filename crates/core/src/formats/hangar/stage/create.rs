@@ -4,7 +4,8 @@ use std::fs::File;
 use std::path::{Path, PathBuf};
 
 use super::author::Author;
-use super::tables::{BRANCHES, OTHERS, writer};
+use super::tables::{OTHERS, writer};
+use crate::formats::hangar::BRANCHES;
 use npyfs_base::error::{Error, Result};
 use npyfs_hdf5::{LockError, TableOp, TableTransaction, TablesOutcome};
 

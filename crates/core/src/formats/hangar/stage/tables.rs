@@ -5,12 +5,10 @@ use std::path::Path;
 
 use serde_bytes::ByteBuf;
 
+use crate::formats::hangar::BRANCHES;
 use npyfs_hdf5::{LmdbWriter, LockRow};
 
-/// The table of the branches and of the writer lock.
-pub const BRANCHES: &str = "branch.lmdb";
-
-/// The other tables.
+/// The tables beside [`BRANCHES`].
 pub const OTHERS: [&str; 4] = ["ref.lmdb", "hash.lmdb", "stage_ref.lmdb", "stage_hash.lmdb"];
 
 /// The key of the writer lock (`records/heads.py`).
