@@ -13,7 +13,8 @@
 //! * `commit` and `column` sort records into packed columns, which the commits that have them share.
 //! * `sample` is one sample, `stack` a column as one array, `keys` its keys. `fetch` gets bytes by record and checks them.
 //!   Both are read in blocks (`crate::dataset::blocks`): a sample is one, and a block of a column has many (`blocks`).
-//! * `locate` finds records by digest, a batch at a time. `history` knows times, which `time_cache` keeps on disk.
+//! * `locate` finds records by digest, a batch at a time. `history` finds times, which `time_cache` keeps in
+//!   memory and on disk.
 //!
 //! A directory of samples makes its nodes when they are asked for: a sample costs some 30 bytes. Geometry comes from the
 //! record and the dataset, the type from the schema; a listing opens no data file. A collection may grow under a reader: its

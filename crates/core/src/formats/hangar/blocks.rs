@@ -9,9 +9,9 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
 use super::collection::Collection;
-use super::column::BATCH;
+use super::column::{BATCH, LocatedRecords};
 use super::fetch::check;
-use super::locate::{LocatedRecords, WIDE};
+use super::locate::WIDE;
 use super::numpy::NumpyHeader;
 use super::record::{Record, RowRecord};
 use super::rows::Rows;

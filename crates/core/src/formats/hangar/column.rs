@@ -9,7 +9,8 @@ use xxhash_rust::xxh3::xxh3_128;
 
 use super::digest::{self, Hash};
 use super::key;
-use super::locate::{Lengths, Located};
+use npyfs_hdf5::PackedValues;
+use npyfs_io::file::Identity;
 use npyfs_io::provenance::Provenance;
 
 /// The two ways in which keys lead to samples.
@@ -41,14 +42,14 @@ pub struct Column {
     /// The hash of all fields above.
     pub content: u128,
     /// Records of the samples in batches, looked up on demand.
-    pub located: Vec<Located>,
+    pub located: Vec<Mutex<Option<Arc<LocatedRecords>>>>,
     /// One flag for each batch of samples, set once its records were looked up and the datasets that they name were
     /// mapped.
     pub prepared: Vec<Mutex<bool>>,
     /// Held while the records of many batches are looked up, since other readers will want the same batches.
     pub around: Mutex<()>,
     /// The lengths of text and bytes samples, in batches.
-    pub lengths: Vec<Lengths>,
+    pub lengths: Vec<Mutex<Option<Arc<KnownLengths>>>>,
     /// Each open file with the whole column holds a reference to this.
     pub readers: Arc<()>,
     /// The provenance of the samples, in order.
@@ -174,6 +175,51 @@ fn compare(layout: Layout, a: &[u8], b: &[u8]) -> std::cmp::Ordering {
             key::compare(a, b).then_with(|| key::compare(a_sub, b_sub))
         }
     }
+}
+
+/// The records of a batch of samples, concatenated; a missing record is empty.
+pub struct LocatedRecords {
+    text: Box<[u8]>,
+    ends: Box<[u32]>,
+    /// No record is missing, and every sample was fetched.
+    pub complete: bool,
+    /// The version of `hash.lmdb` that the records were read from, or an earlier one.
+    pub version: Identity,
+}
+
+impl LocatedRecords {
+    /// Takes the records at `places` out of those that were looked up.
+    pub fn new(packed: &PackedValues, places: Range<usize>, version: Identity) -> Self {
+        let start = places.start.checked_sub(1).map_or(0, |n| packed.ends[n]);
+        let ends: Box<[u32]> = packed.ends[places].iter().map(|end| end - start).collect();
+        let len = ends.last().copied().unwrap_or(0);
+        let text = &packed.text[start as usize..][..len as usize];
+        let mut records = Self {
+            text: text.into(),
+            ends,
+            complete: false,
+            version,
+        };
+        records.complete = (0..records.ends.len()).all(|at| {
+            let record = records.get(at);
+            !record.is_empty() && !record.starts_with(b"50:")
+        });
+        records
+    }
+
+    /// Returns the record of a sample by its place in the batch.
+    pub fn get(&self, at: usize) -> &[u8] {
+        let start = at.checked_sub(1).map_or(0, |before| self.ends[before]);
+        &self.text[start as usize..self.ends[at] as usize]
+    }
+}
+
+/// The lengths of a batch of text or bytes samples.
+pub struct KnownLengths {
+    /// `None` for lengths that cannot be known yet.
+    pub lengths: Vec<Option<u64>>,
+    /// The version of `hash.lmdb` that their records were read from, or an earlier one.
+    pub version: Identity,
 }
 
 /// Collects the rows of a column in any order.

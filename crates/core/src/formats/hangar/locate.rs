@@ -6,75 +6,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 use std::sync::{Arc, Mutex, MutexGuard};
 
-use super::column::{BATCH, Column};
+use super::column::{BATCH, Column, KnownLengths, LocatedRecords};
 use super::record::Record;
 use super::repository::Repository;
 use npyfs_base::error::{Error, Result};
 use npyfs_hdf5::PackedValues;
-use npyfs_io::file::Identity;
-
-/// The records of a batch of samples.
-#[derive(Default)]
-pub struct Located(Mutex<Option<Arc<LocatedRecords>>>);
-
-/// The lengths of a batch of text or bytes samples; `None` for lengths that cannot be known yet.
-#[derive(Default)]
-pub struct Lengths(Mutex<Option<Arc<KnownLengths>>>);
-
-struct KnownLengths {
-    lengths: Vec<Option<u64>>,
-    version: Identity,
-}
-
-/// Records as concatenated text; a missing record is empty.
-pub struct LocatedRecords {
-    text: Box<[u8]>,
-    ends: Box<[u32]>,
-    /// No record is missing, and every sample was fetched.
-    complete: bool,
-    /// The version of `hash.lmdb` that the records were read from, or an earlier one.
-    version: Identity,
-}
-
-impl Located {
-    fn lock(&self) -> MutexGuard<'_, Option<Arc<LocatedRecords>>> {
-        self.0.lock().unwrap_or_else(|e| e.into_inner())
-    }
-
-    fn get(&self) -> Option<Arc<LocatedRecords>> {
-        self.lock().clone()
-    }
-
-    fn set(&self, records: Arc<LocatedRecords>) {
-        *self.lock() = Some(records);
-    }
-}
-
-impl LocatedRecords {
-    /// Takes the records at `places` out of those that were looked up.
-    fn new(packed: &PackedValues, places: Range<usize>, version: Identity) -> Self {
-        let start = places.start.checked_sub(1).map_or(0, |n| packed.ends[n]);
-        let ends: Box<[u32]> = packed.ends[places].iter().map(|end| end - start).collect();
-        let len = ends.last().copied().unwrap_or(0);
-        let text = &packed.text[start as usize..][..len as usize];
-        let mut records = Self {
-            text: text.into(),
-            ends,
-            complete: false,
-            version,
-        };
-        records.complete = (0..records.ends.len()).all(|at| {
-            let record = records.get(at);
-            !record.is_empty() && !record.starts_with(b"50:")
-        });
-        records
-    }
-
-    fn get(&self, at: usize) -> &[u8] {
-        let start = at.checked_sub(1).map_or(0, |before| self.ends[before]);
-        &self.text[start as usize..self.ends[at] as usize]
-    }
-}
 
 /// The distance between the records that are examined for the datasets of a batch: one dataset mostly holds more
 /// samples.
@@ -85,6 +21,10 @@ type Datasets = BTreeMap<(&'static str, String), BTreeSet<u32>>;
 
 /// The number of batches that are looked up together when a whole column is wanted.
 pub(super) const WIDE: usize = 16;
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(|e| e.into_inner())
+}
 
 impl Repository {
     /// Returns the records of the samples of a batch.
@@ -100,7 +40,7 @@ impl Repository {
         if let Some(records) = self.known_records(column, batch)? {
             return Ok(records);
         }
-        let _one = column.around.lock().unwrap_or_else(|e| e.into_inner());
+        let _one = lock(&column.around);
         if let Some(records) = self.known_records(column, batch)? {
             return Ok(records);
         }
@@ -114,7 +54,7 @@ impl Repository {
     }
 
     fn known_records(&self, column: &Column, batch: usize) -> Result<Option<Arc<LocatedRecords>>> {
-        let known = column.located[batch].get();
+        let known = lock(&column.located[batch]).clone();
         Ok(match known {
             Some(records) if records.complete || self.hashes.version()? == records.version => {
                 Some(records)
@@ -134,7 +74,7 @@ impl Repository {
             let samples = column.batch(batch);
             let places = samples.start - first..samples.end - first;
             last = Arc::new(LocatedRecords::new(&packed, places, version));
-            column.located[batch].set(last.clone());
+            *lock(&column.located[batch]) = Some(last.clone());
         }
         Ok(last)
     }
@@ -180,7 +120,7 @@ impl Repository {
     /// Forgets the records around a sample that could not be read: another version of the table may have the right
     /// ones.
     pub fn doubt(&self, column: &Column, at: usize) {
-        *column.located[at / BATCH].lock() = None;
+        *lock(&column.located[at / BATCH]) = None;
     }
 
     /// Returns the record of a sample.
@@ -214,8 +154,8 @@ impl Repository {
     /// Returns the length of a text or bytes sample; `None` if it cannot be known (yet).
     pub fn length(&self, column: &Column, at: usize) -> Result<Option<u64>> {
         let (batch, inside) = (at / BATCH, at % BATCH);
-        let place = &column.lengths[batch].0;
-        let known = place.lock().unwrap_or_else(|e| e.into_inner()).clone();
+        let place = &column.lengths[batch];
+        let known = lock(place).clone();
         if let Some(known) = known
             && (known.lengths[inside].is_some() || self.hashes.version()? == known.version)
         {
@@ -249,7 +189,7 @@ impl Repository {
             lengths,
             version: records.version,
         };
-        *place.lock().unwrap_or_else(|e| e.into_inner()) = Some(Arc::new(known));
+        *lock(place) = Some(Arc::new(known));
         Ok(length)
     }
 }

@@ -14,9 +14,9 @@ use super::column::Column;
 use super::commit::{Commit, SortedColumns, Sorter, Spec, parents, records, unpack, unpack_parts};
 use super::digest::{self, CommitHash};
 use super::folder::Folder;
-use super::history::History;
 use super::schema::Schema;
 use super::table::Table;
+use super::time_cache::TimeCache;
 use crate::dataset::context::Context;
 use npyfs_base::error::{Error, ErrorKind, Result};
 use npyfs_base::thread;
@@ -66,8 +66,8 @@ pub struct Repository {
     pub stage_hashes: Table,
     /// The data files.
     pub files: DataFiles,
-    /// The times at which samples and columns changed.
-    pub history: History,
+    /// The times at which samples and columns changed, as far as they are known.
+    pub(super) time_cache: TimeCache,
     heads: Mutex<Option<(Identity, Arc<Heads>)>>,
     staged: Mutex<Option<(Identity, Arc<Commit>)>>,
     /// The commits by digest; each weighs its samples.
@@ -118,7 +118,7 @@ impl Repository {
             stage: table("stage_ref.lmdb"),
             stage_hashes: table("stage_hash.lmdb"),
             files: DataFiles::new(&folder),
-            history: History::new(&folder.path),
+            time_cache: TimeCache::new(&folder.path),
             folder: folder.clone(),
             heads: Mutex::default(),
             staged: Mutex::default(),

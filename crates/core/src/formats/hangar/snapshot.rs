@@ -5,9 +5,9 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use super::column::Column;
 use super::commit::Commit;
-use super::history::{ColumnTimes, Times};
 use super::repository::Repository;
 use super::schema::{SampleKind, Schema, npy_size};
+use super::time_cache::{ColumnTimes, Times};
 use npyfs_base::error::Result;
 use npyfs_base::npy;
 use npyfs_io::file::Ownership;

@@ -1,16 +1,21 @@
-//! Times that were found before, on disk in the user's cache directory, never in the repository.
+//! Times that were found before: in memory, and on disk in the user's cache directory, never in the repository.
 //!
-//! There is a file per commit, in a directory per repository. A file is replaced in one step, and a damaged file counts
-//! as missing. Without a cache directory nothing is remembered.
+//! On disk there is a file per commit, in a directory per repository. A file is replaced in one step, and a damaged file
+//! counts as missing. Without a cache directory nothing is kept on disk.
 
+use std::collections::BTreeMap;
+use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex};
 
+use lru::LruCache;
+use serde::{Deserialize, Serialize};
 use xxhash_rust::xxh3::xxh3_128;
 
+use super::column::Column;
+use super::commit::Commit;
 use super::digest;
-use super::history::{ColumnTimes, Times};
 use npyfs_io::remote::Address;
-use std::sync::Arc;
 
 /// The mark of the format, which changes with every change of the format.
 const MAGIC: &[u8; 8] = b"npyfsT01";
@@ -18,8 +23,66 @@ const MAGIC: &[u8; 8] = b"npyfsT01";
 /// The largest size in bytes of a file, packed and unpacked.
 const LARGEST: usize = 1 << 30;
 
-/// The files of one repository.
+/// The number of commits whose times are kept in memory.
+const KEPT: NonZeroUsize = NonZeroUsize::new(8).unwrap();
+
+/// The times of a column's samples in nanoseconds since 1970.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ColumnTimes {
+    /// The time of the last change in the column.
+    pub changed: i64,
+    /// The distinct times.
+    times: Vec<i64>,
+    /// The index into `times` for each sample; empty if there is only one time.
+    which: Vec<u32>,
+    /// The number of samples.
+    samples: usize,
+}
+
+impl ColumnTimes {
+    pub fn new(times: &[i64], changed: i64) -> Self {
+        let mut distinct = times.to_vec();
+        distinct.sort_unstable();
+        distinct.dedup();
+        let place = |time: &i64| distinct.binary_search(time).ok();
+        let which = match distinct.len() {
+            0 | 1 => Vec::new(),
+            _ => times
+                .iter()
+                .map(|time| place(time).and_then(|n| u32::try_from(n).ok()).unwrap_or(0))
+                .collect(),
+        };
+        Self {
+            changed,
+            samples: times.len(),
+            times: distinct,
+            which,
+        }
+    }
+
+    /// Returns the time of a sample.
+    pub fn of(&self, at: usize) -> i64 {
+        let which = self.which.get(at).copied().unwrap_or(0);
+        self.times
+            .get(which as usize)
+            .copied()
+            .unwrap_or(self.changed)
+    }
+
+    /// Returns true if these can be the times of a column.
+    fn fit(&self, column: &Column) -> bool {
+        let which = self.which.is_empty() || self.which.len() == self.samples;
+        self.samples == column.len() && which
+    }
+}
+
+/// The times of all columns of a commit, by name.
+pub(super) type Times = BTreeMap<Vec<u8>, Arc<ColumnTimes>>;
+
+/// The known times of a repository.
 pub(super) struct TimeCache {
+    kept: Mutex<LruCache<String, Arc<Times>>>,
+    /// The directory of the files.
     folder: Option<PathBuf>,
 }
 
@@ -39,7 +102,10 @@ impl TimeCache {
             let name = format!("{:032x}", xxh3_128(real.as_os_str().as_bytes()));
             cache.join("npyfs").join("hangar-times").join(name)
         });
-        Self { folder }
+        Self {
+            kept: Mutex::new(LruCache::new(KEPT)),
+            folder,
+        }
     }
 
     /// Returns the path for a commit; the digest becomes a file name, so it must be a digest.
@@ -48,15 +114,41 @@ impl TimeCache {
         Some(self.folder.as_ref()?.join(name))
     }
 
-    pub(super) fn has(&self, commit: &str) -> bool {
-        self.path(commit).is_some_and(|path| path.is_file())
-    }
-
-    pub(super) fn load(&self, commit: &str) -> Option<Times> {
+    fn load(&self, commit: &str) -> Option<Times> {
         let path = self.path(commit)?;
         let len = std::fs::metadata(&path).ok()?.len();
         let file = (len <= LARGEST as u64).then(|| std::fs::read(path).ok())??;
         unpack(&file)
+    }
+
+    /// Returns true if the times of a commit may be known without its history.
+    pub(super) fn remembers(&self, digest: &str) -> bool {
+        let kept = self.kept.lock().unwrap_or_else(|e| e.into_inner());
+        kept.contains(digest) || self.path(digest).is_some_and(|path| path.is_file())
+    }
+
+    /// Returns the times of a commit, if they are known.
+    pub(super) fn known(&self, commit: &Commit) -> Option<Arc<Times>> {
+        let mut kept = self.kept.lock().unwrap_or_else(|e| e.into_inner());
+        if let Some(times) = kept.get(&commit.digest) {
+            return Some(times.clone());
+        }
+        let times = Arc::new(self.load(&commit.digest)?);
+        let fit = times.len() == commit.columns.len()
+            && commit
+                .columns
+                .iter()
+                .all(|(name, column)| times.get(name).is_some_and(|t| t.fit(column)));
+        fit.then(|| {
+            kept.put(commit.digest.clone(), times.clone());
+            times
+        })
+    }
+
+    /// Keeps the times of a commit in memory.
+    pub(super) fn keep(&self, digest: &str, times: &Arc<Times>) {
+        let mut kept = self.kept.lock().unwrap_or_else(|e| e.into_inner());
+        kept.put(digest.to_owned(), times.clone());
     }
 
     /// Saves times; a failure to write costs only the time of the next mount.
