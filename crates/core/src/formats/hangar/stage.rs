@@ -11,7 +11,6 @@ pub mod checkout;
 pub mod commit;
 pub mod create;
 pub mod data;
-pub mod difference;
 pub mod frame;
 pub mod geometry;
 pub mod markers;
@@ -21,26 +20,35 @@ pub mod reset;
 pub mod sample;
 pub mod schema;
 mod staging;
-pub mod tables;
 pub mod target;
 pub mod tree;
 
+use std::io;
 use std::path::Path;
 use std::sync::Arc;
 
+use serde_bytes::ByteBuf;
+
 use crate::dataset::context::Context;
+use crate::formats::hangar::BRANCHES;
 use crate::formats::hangar::repository::{self, Repository};
 use names::check_name;
 use npyfs_base::error::{Error, ErrorKind, Result};
 use npyfs_base::options::FsOptions;
 use npyfs_hdf5::program::program;
 use npyfs_hdf5::{
-    H5, H5Error, LmdbWriter, LockError, Reach, TableOp, TableTransaction, TablesOutcome, WriterLock,
+    H5, H5Error, LmdbWriter, LockError, LockRow, Reach, TableOp, TableTransaction, TablesOutcome,
+    WriterLock,
 };
 use npyfs_io::owner::Owner;
 use records::CommitRecords;
 use schema::NewColumn;
-use tables::{FREE, LOCK};
+
+/// The key of the writer lock in `branch.lmdb` (`records/heads.py`).
+const LOCK: &[u8] = b"writerlock:";
+
+/// The value of the writer lock while it is free.
+const FREE: &[u8] = b"LOCK_AVAILABLE";
 
 /// A repository whose staging area can be changed.
 pub struct Stage {
@@ -88,7 +96,7 @@ impl Stage {
             let why = format!("{}: has no staging area", repository.folder.path.display());
             return Err(Error::new(ErrorKind::Os(libc::EOPNOTSUPP), why));
         }
-        let writer = tables::writer(program, &repository.folder.path)
+        let writer = table_writer(program, &repository.folder.path)
             .map_err(|e| Error::from(e).about(repository.folder.path.display()))?;
         Ok(Self {
             repository: repository.clone(),
@@ -202,6 +210,16 @@ impl Stage {
             }
         }
     }
+}
+
+/// Makes the daemon's end of the worker that writes the tables in `folder`.
+fn table_writer(program: &Path, folder: &Path) -> io::Result<LmdbWriter> {
+    let lock = LockRow {
+        table: BRANCHES.into(),
+        key: ByteBuf::from(LOCK),
+        free: ByteBuf::from(FREE),
+    };
+    LmdbWriter::new(program, folder, lock)
 }
 
 /// Returns the error that names the holder of the writer lock. Hangar's writers are known by a random number only.

@@ -4,13 +4,16 @@ use std::fs::File;
 use std::path::{Path, PathBuf};
 
 use super::author::Author;
-use super::tables::{OTHERS, writer};
+use super::table_writer;
 use crate::formats::hangar::BRANCHES;
 use npyfs_base::error::{Error, Result};
 use npyfs_hdf5::{LockError, TableOp, TableTransaction, TablesOutcome};
 
 /// The version of Hangar that has this format.
 const VERSION: &str = "0.5.2";
+
+/// The tables beside [`BRANCHES`].
+const OTHERS: [&str; 4] = ["ref.lmdb", "hash.lmdb", "stage_ref.lmdb", "stage_hash.lmdb"];
 
 const README: &str = "This directory holds a Hangar repository: https://hangar-py.readthedocs.io\n\
     Do not edit, rename or remove anything in it by hand.\n";
@@ -43,7 +46,7 @@ pub fn create(top: &Path, author: &Author, program: &Path) -> Result<PathBuf> {
     ];
     let rows = rows.map(|(key, value)| TableOp::put(key, value));
     steps.push(TableTransaction::new(BRANCHES, rows.into()));
-    let writer = writer(program, &folder).map_err(about)?;
+    let writer = table_writer(program, &folder).map_err(about)?;
     let failed = |e: LockError| Error::damaged(e.to_string()).about(folder.display());
     let mut locked = writer.lock().map_err(failed)?;
     match locked.write(steps)? {

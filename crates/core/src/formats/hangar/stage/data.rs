@@ -25,7 +25,6 @@ pub use lanes::Lanes;
 
 use super::Stage;
 use super::schema::ColumnCompression;
-use super::tables::SAMPLES_MAP_SIZE;
 use crate::formats::hangar::record::{Record, RowRecord, Spelling};
 use crate::formats::hangar::schema::{SampleKind, Schema};
 use npyfs_base::error::{Error, ErrorKind, Result};
@@ -38,6 +37,9 @@ use npyfs_io::file::StoreFile;
 use npyfs_io::owner::Owner;
 use std::hash::BuildHasher;
 use std::hash::RandomState;
+
+/// The map size of a file of samples, in bytes: past it a new file begins (`backends/lmdb_30.py`).
+const SAMPLES_MAP_SIZE: u64 = 300_000_000;
 
 /// The list of created files, in the directory of the checkout.
 pub const MADE: &str = "files";

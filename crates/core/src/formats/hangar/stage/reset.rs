@@ -6,8 +6,8 @@
 
 use std::collections::HashSet;
 
-use super::difference::{RecordChange, difference};
 use super::markers::{self, DataFile};
+use super::records::{RecordChange, difference};
 use super::{Stage, StageState};
 use crate::formats::hangar::record::Record;
 use npyfs_base::error::Result;

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 
-use super::difference::{RecordChange, difference};
+use super::records::{RecordChange, difference};
 use super::schema::{ColumnCompression, NewColumn, NewSamples, dtype_named};
 use super::{Stage, StageState};
 use crate::formats::hangar::key::shown;
