@@ -2,8 +2,8 @@
 //!
 //! Source: Hangar 0.5.2. A repository is five LMDB tables and the data files they name: `branch.lmdb` says which
 //! commit a branch is at, `ref.lmdb` which samples a commit has, `hash.lmdb` where each sample lives, `stage_ref.lmdb`
-//! what the next commit will have, `stage_hash.lmdb` what of that is new. Samples are shared by all commits and columns;
-//! where one lives says nothing about the column it is shown in. Nothing is written or locked from here:
+//! what the next commit will have, `stage_hash.lmdb` what of that is new. Samples are shared by all commits and
+//! columns; where one lives says nothing about the column it is shown in. Nothing is written or locked from here:
 //! `crate::formats::hangar::stage` does that.
 //!
 //! liblmdb trusts the pages that it maps, so it runs in worker processes: one read transaction for a request, no lock,

@@ -1,7 +1,7 @@
 //! Times that were found before: in memory, and on disk in the user's cache directory, never in the repository.
 //!
-//! On disk there is a file per commit, in a directory per repository. A file is replaced in one step, and a damaged file
-//! counts as missing. Without a cache directory nothing is kept on disk.
+//! On disk there is a file per commit, in a directory per repository. A file is replaced in one step, and a damaged
+//! file counts as missing. Without a cache directory nothing is kept on disk.
 
 use std::collections::BTreeMap;
 use std::num::NonZeroUsize;
