@@ -115,19 +115,25 @@ impl CacheDir {
         since.saturating_add(more) >= step(limit)
     }
 
+    /// Returns true if other threads have added so many bytes, beside the `own` ones of this thread, since the directory was
+    /// measured that it is time to measure it again.
+    pub(super) fn is_due(&self, own: u64, limit: u64) -> bool {
+        let since = self.since.load(Ordering::Relaxed);
+        since.saturating_sub(own) >= step(limit)
+    }
+
     /// Makes room for additional bytes within `limit`, which holds for all versions together. Returns the bytes that
-    /// the version `key`, which this process has open, must free itself. Metadata of other versions is kept, up to
-    /// `spared` bytes.
+    /// the version `key`, which this process has open, must free itself; `None` if another thread or process is making
+    /// room. Metadata of other versions is kept, up to `spared` bytes.
     pub(super) fn make_room(
         &self,
         more: u64,
         limit: u64,
         key: &str,
         spared: u64,
-    ) -> io::Result<u64> {
+    ) -> io::Result<Option<u64>> {
         let Some(_turn) = self.blobs.dir.turn() else {
-            // The process that has it makes room. The next bytes that are kept look again.
-            return Ok(0);
+            return Ok(None);
         };
         self.since.store(more, Ordering::Relaxed);
         let mut versions = self.list()?;
@@ -143,7 +149,7 @@ impl CacheDir {
             let take = |version: &KeptVersion| self.take_away(version, all).unwrap_or(0);
             others = shrink(&versions, others, most, take);
         }
-        Ok(own.saturating_add(others).saturating_sub(wanted))
+        Ok(Some(own.saturating_add(others).saturating_sub(wanted)))
     }
 
     /// Takes the data of a version away that no process has open or reads, or all of it. Returns the bytes that this frees.
@@ -189,7 +195,7 @@ mod tests {
         drop(make("unused"));
         let limit = 10 << 20;
         let excess = dir.make_room(0, limit, "own", limit).unwrap();
-        assert_eq!(excess, 0);
+        assert_eq!(excess, Some(0));
         assert!(own.room().unwrap() >= 4 << 20 && other.room().unwrap() >= 4 << 20);
         let unused = DiskFile::new(
             dir.blobs.hold("unused", OFlags::CREATE).unwrap(),
@@ -199,6 +205,21 @@ mod tests {
         .unwrap();
         assert!(unused.room().unwrap() < 1 << 20);
         let excess = dir.make_room(0, 4 << 20, "own", 0).unwrap();
-        assert!(excess >= 4 << 20, "{excess}");
+        assert!(excess.is_some_and(|excess| excess >= 4 << 20), "{excess:?}");
+    }
+    #[test]
+    fn the_thread_that_makes_room_sees_what_others_add_meanwhile() {
+        let parent = tempfile::tempdir().unwrap();
+        let dir = CacheDir::open(&parent.path().join("objects")).unwrap();
+        let limit = 16 << 20;
+        let own = 3 << 20;
+        assert!(dir.keeps(own, limit));
+        assert_eq!(dir.make_room(own, limit, "own", 0).unwrap(), Some(0));
+        assert!(!dir.is_due(own, limit));
+        let turn = dir.blobs.dir.turn().unwrap();
+        assert!(dir.keeps(1 << 20, limit));
+        assert_eq!(dir.make_room(1 << 20, limit, "other", 0).unwrap(), None);
+        drop(turn);
+        assert!(dir.is_due(own, limit));
     }
 }

@@ -371,11 +371,24 @@ impl KeptBytes {
         if !dir.keeps(more, most) {
             return true;
         }
-        // Metadata of other versions is worth more than data of this one, but not all of the room.
-        [most / 2, 0].into_iter().any(|spared| {
-            let excess = dir.make_room(more, most, &key, spared);
-            excess.is_ok_and(|excess| excess == 0 || self.free(excess, spared == 0) >= excess)
-        })
+        loop {
+            let mut is_made = false;
+            // Metadata of other versions is worth more than data of this one, but not all of the room.
+            for spared in [most / 2, 0] {
+                is_made = match dir.make_room(more, most, &key, spared) {
+                    // Another thread looks again afterwards; another process, with its next bytes.
+                    Ok(None) => return true,
+                    Ok(Some(excess)) => excess == 0 || self.free(excess, spared == 0) >= excess,
+                    Err(_) => false,
+                };
+                if is_made {
+                    break;
+                }
+            }
+            if !is_made || !dir.is_due(more, most) {
+                return is_made;
+            }
+        }
     }
 
     /// Frees the least recently used extents, their metadata only with `all`, and returns the bytes freed.
