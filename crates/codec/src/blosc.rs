@@ -8,7 +8,6 @@
 //! Frames of Blosc 2 are refused. Bytes after a frame are ignored.
 
 mod blosclz;
-mod planes;
 
 use std::sync::Arc;
 
@@ -250,7 +249,7 @@ fn decode_block(
     let mut buffer = pool.take(place.len());
     let sorted = &mut *buffer;
     if header.sorted == Sorted::Bytes && header.streams(place.len()) == header.size {
-        return planes::decode(header, streams, sorted, place);
+        return decode_planes(header, streams, sorted, place);
     }
     decode_streams(header, streams, sorted)?;
     if header.sorted == Sorted::Bytes {
@@ -266,7 +265,7 @@ fn decode_block(
 
 /// Decodes the streams of one block, which must fill `out`.
 fn decode_streams(header: &FrameHeader, block: &[u8], out: &mut [u8]) -> Result<(), FilterError> {
-    let streams = planes::streams(header, block, out.len())?;
+    let streams = streams(header, block, out.len())?;
     let each = out.len() / streams.len();
     for (stream, place) in streams.zip(out.chunks_mut(each)) {
         if stream.len() == each {
@@ -276,6 +275,56 @@ fn decode_streams(header: &FrameHeader, block: &[u8], out: &mut [u8]) -> Result<
         }
     }
     Ok(())
+}
+
+/// Decodes a block whose streams are planes (the first bytes of all elements, then the second ones, and so on), which
+/// must fill `out`. Planes that did not shrink are stored raw and are interleaved directly from there; compressed ones
+/// are decoded into `buffer`, which is as long as `out`.
+fn decode_planes(
+    header: &FrameHeader,
+    block: &[u8],
+    buffer: &mut [u8],
+    out: &mut [u8],
+) -> Result<(), FilterError> {
+    let streams = streams(header, block, out.len())?;
+    let (count, each) = (streams.len(), out.len() / streams.len());
+    let mut planes = [&[][..]; LARGEST_SPLIT];
+    let mut packed = Vec::with_capacity(count);
+    for ((i, stream), room) in streams.enumerate().zip(buffer.chunks_mut(each)) {
+        match stream.len() == each {
+            true => planes[i] = stream,
+            false => packed.push((i, stream, room)),
+        }
+    }
+    let decode =
+        |(_, stream, room): &mut (usize, &[u8], &mut [u8])| header.codec.decode(stream, room);
+    packed.iter_mut().try_for_each(decode)?;
+    for (i, _, room) in &packed {
+        planes[*i] = room;
+    }
+    shuffle::planes_into(&planes[..count], out);
+    Ok(())
+}
+
+/// Returns the streams of one block of `len` bytes.
+fn streams<'a>(
+    header: &FrameHeader,
+    block: &'a [u8],
+    len: usize,
+) -> Result<impl ExactSizeIterator<Item = &'a [u8]>, FilterError> {
+    let count = header.streams(len);
+    if !len.is_multiple_of(count) {
+        return Err(damaged("a block of broken elements"));
+    }
+    let mut found = [&[][..]; LARGEST_SPLIT];
+    let mut left = block;
+    for stream in &mut found[..count] {
+        let len = number(left, 0)?;
+        (*stream, left) = left[4..]
+            .split_at_checked(len)
+            .ok_or(damaged("a stream outside the frame"))?;
+    }
+    Ok(found.into_iter().take(count))
 }
 
 #[cfg(test)]
