@@ -3,30 +3,30 @@
 //! No soft or external link is followed: callers decide what a link may lead to. Stores are only read; a [`Creator`]
 //! makes new files.
 //!
-//! [`Creator`]: creator::Creator
+//! [`Creator`]: writer::Creator
 
-pub(crate) mod collection;
-pub(crate) mod creator;
+pub(crate) mod access;
 pub(crate) mod editor;
-mod lmdb;
 mod pool;
 mod process;
 pub mod program;
-pub(crate) mod reach;
 pub(crate) mod tables;
+pub(crate) mod writer;
 
 use std::fs::Metadata;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
+use serde_bytes::ByteBuf;
+
 use crate::protocol::{
     Answer, Attribute, ChunkRun, DatasetMap, Details, FirstMember, GroupMembers, GroupPath,
-    GroupScan, H5Error, Maps, ObjectTimes, Request, Resolved, Sandbox, ScannedMember, Sink,
-    Targets, TextMeasure,
+    GroupScan, H5Error, LmdbRequest, Maps, ObjectTimes, PackedValues, Request, Resolved, Sandbox,
+    ScannedMember, Sink, Targets, TextMeasure,
 };
+use access::Reach;
 use npyfs_base::thread;
 use npyfs_io::file::StoreFile;
-use reach::Reach;
 
 /// A function that answers requests in this process.
 pub type AnswerHere = dyn Fn(&StoreFile, &Request) -> Result<Answer, H5Error> + Send + Sync;
@@ -457,5 +457,84 @@ impl H5 {
     /// Returns the maps of datasets of the root group by name, all if there are no names; the file may be growing.
     pub fn maps(&self, file: &StoreFile, names: Vec<Vec<u8>>) -> Result<Maps, H5Error> {
         ask!(self, file, Request::Maps { names }, Maps)
+    }
+
+    /// Returns the values of keys of an LMDB file, in their order.
+    pub fn values(
+        &self,
+        file: &StoreFile,
+        keys: Vec<Vec<u8>>,
+    ) -> Result<Vec<Option<ByteBuf>>, H5Error> {
+        let wanted = keys.len();
+        let keys = keys.into_iter().map(ByteBuf::from).collect();
+        match self.call(file, Request::Lmdb(LmdbRequest::Get { keys }))? {
+            Answer::Values(values) if values.len() == wanted => Ok(values),
+            _ => Err(H5Error::unexpected_answer()),
+        }
+    }
+
+    /// Hands on the value of a key of an LMDB file as it comes; see [`H5::stream`].
+    pub fn stream_value(
+        &self,
+        file: &StoreFile,
+        key: &[u8],
+        sink: &mut Sink<'_>,
+    ) -> Result<(), H5Error> {
+        let key = ByteBuf::from(key);
+        self.stream(file, Request::Lmdb(LmdbRequest::Value { key }), sink)
+    }
+
+    /// Returns the values of keys of an LMDB file that are `prefix` and a hash in hexadecimal digits.
+    pub fn hashed<const N: usize>(
+        &self,
+        file: &StoreFile,
+        prefix: &[u8],
+        hashes: &[[u8; N]],
+    ) -> Result<PackedValues, H5Error> {
+        let request = LmdbRequest::Hashed {
+            prefix: ByteBuf::from(prefix),
+            width: N,
+            hashes: ByteBuf::from(hashes.as_flattened()),
+        };
+        match self.call(file, Request::Lmdb(request))? {
+            Answer::Packed(packed) if packed.is_valid(hashes.len()) => Ok(packed),
+            _ => Err(H5Error::unexpected_answer()),
+        }
+    }
+
+    /// Returns the lengths of the values of keys of an LMDB file, in bytes, in their order.
+    pub fn lengths(
+        &self,
+        file: &StoreFile,
+        keys: Vec<Vec<u8>>,
+    ) -> Result<Vec<Option<u64>>, H5Error> {
+        let wanted = keys.len();
+        let keys = keys.into_iter().map(ByteBuf::from).collect();
+        let request = LmdbRequest::Lengths { keys };
+        match self.call(file, Request::Lmdb(request))? {
+            Answer::Lengths(lengths) if lengths.len() == wanted => Ok(lengths),
+            _ => Err(H5Error::unexpected_answer()),
+        }
+    }
+
+    /// Returns rows of an LMDB file, in order of key; see [`LmdbRequest::Rows`].
+    pub fn rows(
+        &self,
+        file: &StoreFile,
+        prefix: &[u8],
+        after: Option<Vec<u8>>,
+        most: usize,
+        longest: usize,
+    ) -> Result<Vec<(ByteBuf, ByteBuf)>, H5Error> {
+        let request = LmdbRequest::Rows {
+            prefix: prefix.to_vec(),
+            after,
+            most,
+            longest,
+        };
+        match self.call(file, Request::Lmdb(request))? {
+            Answer::Rows(rows) => Ok(rows),
+            _ => Err(H5Error::unexpected_answer()),
+        }
     }
 }

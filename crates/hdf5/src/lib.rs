@@ -10,11 +10,10 @@
 mod client;
 pub mod protocol;
 
-pub use client::collection::CollectionWriter;
-pub use client::creator::Creator;
+pub use client::access::Reach;
 pub use client::editor::{Editor, Elements, Recodable};
-pub use client::reach::Reach;
 pub use client::tables::{LmdbWriter, LockError, WriterLock};
+pub use client::writer::{CollectionWriter, Creator};
 pub use client::{AnswerHere, H5, program};
 pub use protocol::{
     Answer, Attribute, AttributeValue, CHARS, ChunkRun, ChunkTable, CollectionRequest,

@@ -3,22 +3,18 @@
 //! A request that kills its worker or outlasts its deadline is tried once more on a new one. Then the
 //! object is marked bad, and after a few such objects the file, until the file changes on disk.
 
-mod access;
-mod bad;
-
 use std::cell::Cell;
+use std::collections::HashMap;
 use std::io;
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
+use super::access::{KnownFiles, Reach, RequiredAccess};
 use super::process::{Counter, WorkerExit, WorkerProcess};
 use super::program;
-use super::reach::Reach;
 use crate::protocol::{Answer, Budget, H5Error, Inode, Request, Sandbox, Sink, argument};
-use access::{KnownFiles, RequiredAccess};
-use bad::BadObjects;
 use npyfs_io::file::StoreFile;
 use npyfs_io::file::handle::{is_short, with_room};
 
@@ -42,6 +38,45 @@ const MAX_AWAY: usize = 64;
 /// libhdf5 leaves some 4 KiB behind for each dataset it has opened: a worker that occupies more bytes than
 /// this after a large listing is replaced.
 const MAX_RESIDENT: u64 = 192 << 20;
+
+/// Objects of one file that may kill a worker before the whole file is marked bad.
+const MAX_BAD: usize = 4;
+
+/// The time for which an object stays marked: what crashed a worker, or stalled it, may have been the machine's want of something.
+const MARK_LIFETIME: Duration = Duration::from_secs(600);
+
+/// The objects that are marked bad, and when: by the serial number of their file, which a new version does not share,
+/// and their address in it.
+#[derive(Default)]
+struct BadObjects {
+    files: HashMap<u64, HashMap<u64, Instant>>,
+}
+
+impl BadObjects {
+    /// Refuses a request about an object that is marked, or about a file with too many of them.
+    fn check(&mut self, file: u64, request: &Request) -> Result<(), H5Error> {
+        let Some(objects) = self.files.get_mut(&file) else {
+            return Ok(());
+        };
+        objects.retain(|_, marked| marked.elapsed() < MARK_LIFETIME);
+        let (what, library) = if objects.len() >= MAX_BAD {
+            ("several objects of this file", request.library())
+        } else if objects.contains_key(&request.object()) {
+            ("this object", request.library())
+        } else {
+            return Ok(());
+        };
+        Err(H5Error::Damaged(format!(
+            "{what} crashed or stalled {library}: it is not read any more"
+        )))
+    }
+
+    /// Marks the object that a request is about.
+    fn mark(&mut self, file: u64, request: &Request) {
+        let objects = self.files.entry(file).or_default();
+        objects.insert(request.object(), Instant::now());
+    }
+}
 
 struct PoolState {
     /// The one used last is the last.
@@ -358,5 +393,27 @@ impl WorkerPool {
         }
         self.state().bad.mark(file.serial, request);
         Err(H5Error::Damaged(why))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_few_bad_objects_make_a_bad_file() {
+        let mut bad = BadObjects::default();
+        let map = |dataset| Request::Map {
+            dataset,
+            whole: false,
+        };
+        for dataset in 1..=MAX_BAD as u64 {
+            assert!(bad.check(7, &map(99)).is_ok());
+            assert!(bad.check(7, &map(dataset)).is_ok());
+            bad.mark(7, &map(dataset));
+            assert!(bad.check(7, &map(dataset)).is_err());
+            assert!(bad.check(8, &map(dataset)).is_ok(), "another file");
+        }
+        assert!(bad.check(7, &map(99)).is_err());
     }
 }

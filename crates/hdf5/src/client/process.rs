@@ -4,7 +4,6 @@
 //! once is of no more use.
 
 use std::borrow::Cow;
-use std::collections::HashSet;
 use std::io;
 use std::ops::Range;
 use std::os::fd::OwnedFd;
@@ -16,9 +15,9 @@ use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use super::access::Access;
 use crate::protocol::{
-    Answer, Budget, Envelope, H5Error, Inode, MAX_BLOCK, Permit, Reply, Request, Sandbox, Sink,
-    Wire,
+    Answer, Budget, Envelope, H5Error, MAX_BLOCK, Permit, Reply, Request, Sandbox, Sink, Wire,
 };
 use npyfs_base::error::Error;
 use npyfs_base::thread;
@@ -34,16 +33,6 @@ pub(super) struct WorkerProcess {
     /// The sandbox as the worker reported it at its start; `None` until that message was received.
     sandbox: Option<Sandbox>,
     pub(super) access: Access,
-}
-
-/// The files that a worker process may open.
-#[derive(Default)]
-pub(super) struct Access {
-    /// Every file, as without Landlock.
-    pub(super) everything: bool,
-    pub(super) inodes: HashSet<Inode>,
-    /// The number of sources of virtual datasets that had been permitted when the worker was started.
-    pub(super) sources: u64,
 }
 
 /// The keeper of the count of workers, which is told when a worker waits for the network.
