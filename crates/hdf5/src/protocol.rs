@@ -4,47 +4,40 @@
 //! the other one sends: it may come from a damaged file.
 
 mod answer;
-mod budget;
-mod collection;
 mod create;
 mod edit;
 mod element;
 mod error;
 mod lmdb;
-mod permit;
-mod publish;
 mod request;
-mod sandbox;
+mod rights;
 mod text;
 mod wire;
 
 pub use answer::{
-    Answer, Attribute, ChunkRun, ChunkTable, DataSource, Dataset, DatasetMap, Details, Dimension,
-    Dimensions, DirectChunks, FilterInfo, GroupMember, GroupMembers, GroupPath, GroupScan,
-    LOOKED_UP_FROM, LOOKUP_ROOM, MAX_SLOTS, Maps, ObjectTimes, RawPart, Reference, References,
-    Resolved, SLOT_BYTES, ScannedMember, SequenceArray, Slot, Targets, largest_stored,
+    Answer, Attribute, Budget, ChunkRun, ChunkTable, DataSource, Dataset, DatasetMap, Details,
+    Dimension, Dimensions, DirectChunks, FilterInfo, GroupMember, GroupMembers, GroupPath,
+    GroupScan, LOOKED_UP_FROM, LOOKUP_ROOM, MAX_SLOTS, Maps, ObjectTimes, RawPart, Reference,
+    References, Reservation, Resolved, SLOT_BYTES, ScannedMember, SequenceArray, Slot, Targets,
+    largest_stored,
 };
-pub use budget::{Budget, Reservation};
-pub use collection::{AttributeValue, CollectionRequest, CollectionRow, NewCollection};
 pub use create::{
-    FilterSpec, MAX_SMALL_ATTRIBUTE, NewAttribute, NewChunk, NewChunks, NewDataset, NewElement,
-    NewGroup, NewLayout, NewLink, Outline,
+    AttributeValue, CollectionRequest, CollectionRow, FilterSpec, MAX_SMALL_ATTRIBUTE,
+    NewAttribute, NewChunk, NewChunks, NewCollection, NewDataset, NewElement, NewGroup, NewLayout,
+    NewLink, Outline,
 };
 pub use edit::{
-    EditStep, FileForm, Holders, NewForm, ObjectPath, Piece, SourceFile, SourceObject, TIME, TIMES,
-    WORKPLACE, source,
+    EditStep, FileForm, Holders, LinkedFile, NewForm, NewPublication, ObjectPath, PUBLISHED, Piece,
+    PublishedChange, PublishedLinks, SourceFile, SourceObject, TIME, TIMES, Unpublished, WORKPLACE,
+    source,
 };
 pub use element::{ElementType, REFERENCES, RecordMember, RecordPart, Value};
 pub use error::H5Error;
 pub use lmdb::{
     LmdbRequest, LockRow, PackedValues, TableOp, TableTransaction, TablesOutcome, TablesRequest,
 };
-pub use permit::{Inode, NamedFile, Permit};
-pub use publish::{
-    LinkedFile, NewPublication, PUBLISHED, PublishedChange, PublishedLinks, Unpublished,
-};
 pub use request::{EncodedChunk, FirstMember, Request};
-pub use sandbox::Sandbox;
+pub use rights::{Inode, NamedFile, Permit, Sandbox};
 pub use text::{CHARS, TextForm, TextMeasure, encode_text, record_shown_as};
 pub use wire::{Envelope, MAX_BLOCK, Reply, Sink, Wire};
 

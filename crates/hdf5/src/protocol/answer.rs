@@ -5,14 +5,14 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use serde::{Deserialize, Serialize};
 use serde_bytes::ByteBuf;
 
-use super::budget::Reservation;
+use super::edit::PublishedLinks;
 use super::element::{ElementType, Value};
 use super::lmdb::{PackedValues, TablesOutcome};
-use super::publish::PublishedLinks;
 use super::text::TextMeasure;
 use npyfs_base::npy::dtype::DType;
 use npyfs_codec::Pipeline;
@@ -286,6 +286,38 @@ pub struct ChunkTable {
     pub room: Option<Arc<Reservation>>,
 }
 
+/// Bytes of the chunk tables of one mount, all together.
+const MAX_TABLE_BYTES: u64 = 32 << 20;
+
+/// The memory that the chunk tables of one mount take, all together.
+#[derive(Debug, Default)]
+pub struct Budget(AtomicU64);
+
+/// Memory reserved for a table; it is given back when this is dropped, by when the table must be gone.
+#[derive(Debug)]
+pub struct Reservation {
+    budget: Arc<Budget>,
+    bytes: u64,
+}
+
+impl Budget {
+    /// Reserves this many bytes, if there are as many.
+    pub fn take(self: &Arc<Self>, bytes: u64) -> Option<Reservation> {
+        let more = |taken: u64| taken.checked_add(bytes).filter(|&n| n <= MAX_TABLE_BYTES);
+        self.0.fetch_update(Relaxed, Relaxed, more).ok()?;
+        Some(Reservation {
+            budget: self.clone(),
+            bytes,
+        })
+    }
+}
+
+impl Drop for Reservation {
+    fn drop(&mut self) {
+        self.budget.0.fetch_sub(self.bytes, Relaxed);
+    }
+}
+
 /// The chunks at consecutive places of a grid.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ChunkRun {
@@ -513,4 +545,20 @@ pub struct ObjectTimes {
     pub all: i64,
     /// Times of objects by address, those that they inherit from a group included.
     pub own: HashMap<u64, i64>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn room_is_bounded_and_given_back() {
+        let budget = Arc::<Budget>::default();
+        let half = budget.take(MAX_TABLE_BYTES / 2).unwrap();
+        assert!(budget.take(MAX_TABLE_BYTES / 2 + 1).is_none() && budget.take(u64::MAX).is_none());
+        let rest = budget.take(MAX_TABLE_BYTES / 2).unwrap();
+        assert!(budget.take(1).is_none());
+        drop((half, rest));
+        assert!(budget.take(MAX_TABLE_BYTES).is_some());
+    }
 }

@@ -1,5 +1,7 @@
-//! Changes to a new file, step by step: what they are, and the objects of other files that they take.
+//! What the editing worker makes: changes to a new file, step by step, with the objects of other files that they take; and
+//! a new file of links, which shows what stands in a store and in the files of its layers as one tree of objects.
 
+use std::collections::BTreeSet;
 use std::ffi::OsStr;
 use std::fs::Metadata;
 use std::os::unix::ffi::OsStrExt;
@@ -20,6 +22,9 @@ pub const TIMES: &[u8] = b"npyfs_times";
 
 /// The name of a new object in the root group until it takes the place of the one it is made from.
 pub const WORKPLACE: &[u8] = b"npyfs_export";
+
+/// The attribute of the root group that says of which files a publication consists, as JSON.
+pub const PUBLISHED: &str = "npyfs_published";
 
 /// Names from the root group to an object.
 pub type ObjectPath = Vec<Vec<u8>>;
@@ -242,4 +247,51 @@ impl EditStep {
 /// Returns a path as [`EditStep::Gather`] has it.
 pub fn source(path: &Path) -> Vec<u8> {
     path.as_os_str().as_bytes().to_vec()
+}
+
+/// A file of links that is to be made.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct NewPublication {
+    /// The files that are linked to. The first is the store's, or the first ones are.
+    pub files: Vec<LinkedFile>,
+    /// For a store of several files: the steps that join its objects in one, those of groups and datasets alone.
+    pub joined: Option<Vec<EditStep>>,
+    /// The entries of the layers, by path. An entry hides everything that the store has at its path and below.
+    pub changes: Vec<(ObjectPath, PublishedChange)>,
+    /// The names of attributes in which a group lists members.
+    pub lists: Vec<Vec<u8>>,
+    /// The content of the attribute [`PUBLISHED`] besides the linked files: a JSON object.
+    pub about: String,
+}
+
+/// A file that is linked to.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct LinkedFile {
+    /// The file.
+    pub from: SourceFile,
+    /// Its path as links have it: from the directory of the new file.
+    pub name: Vec<u8>,
+    /// The entry of the file in the attribute [`PUBLISHED`], if the file is linked to: JSON.
+    pub about: String,
+}
+
+/// The entry of a layer for an object.
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+pub enum PublishedChange {
+    /// Nothing is there.
+    Deleted,
+    /// The object is at the same path in the file of this number.
+    Stored(usize),
+}
+
+/// Objects that have no counterpart, and why.
+pub type Unpublished = Vec<(ObjectPath, String)>;
+
+/// The outcome of a publication.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct PublishedLinks {
+    /// Objects that have no counterpart, and why.
+    pub lost: Unpublished,
+    /// Numbers of the files that are linked to, and of the store's.
+    pub used: BTreeSet<usize>,
 }

@@ -6,11 +6,9 @@
 use serde::{Deserialize, Serialize};
 
 use super::answer::Slot;
-use super::collection::CollectionRequest;
-use super::create::{NewChunks, Outline};
-use super::edit::{EditStep, Holders};
+use super::create::{CollectionRequest, NewChunks, Outline};
+use super::edit::{EditStep, Holders, NewPublication};
 use super::lmdb::{LmdbRequest, TablesRequest};
-use super::publish::NewPublication;
 use super::text::TextForm;
 use npyfs_codec::Pipeline;
 

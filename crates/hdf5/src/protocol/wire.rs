@@ -25,13 +25,11 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
 use super::answer::{
-    Answer, ChunkTable, DataSource, DatasetMap, LOOKUP_ROOM, MAX_SLOTS, SLOT_BYTES, Slot,
+    Answer, Budget, ChunkTable, DataSource, DatasetMap, LOOKUP_ROOM, MAX_SLOTS, SLOT_BYTES, Slot,
 };
-use super::budget::Budget;
 use super::error::H5Error;
-use super::permit::{Inode, Permit};
 use super::request::Request;
-use super::sandbox::Sandbox;
+use super::rights::{Inode, Permit, Sandbox};
 use npyfs_base::error::{Error, ErrorKind};
 use npyfs_io::file::far::Far;
 use npyfs_io::file::members::{Layout, Members};
