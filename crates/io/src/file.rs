@@ -3,7 +3,6 @@
 //! Assumes that a file has not changed if its device, inode, size, mtime and ctime are the same. Never writes, never
 //! locks.
 
-mod direct;
 pub mod far;
 pub mod handle;
 mod identity;
@@ -21,9 +20,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use direct::Direct;
 use far::Far;
-use handle::{Handle, Shared, with_room};
+use handle::{Direct, Handle, Shared, with_room};
 pub use identity::{Identity, time};
 use members::{Layout, Members};
 use npyfs_base::buffer::ALIGNMENT;

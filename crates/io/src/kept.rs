@@ -11,7 +11,6 @@
 //! A copy gets its name once it is whole. Until then a process holds an exclusive lock on a file with another suffix.
 //! Such a file without a lock was left by a process that was killed, and is swept.
 
-mod content;
 mod copy;
 mod making;
 
@@ -28,9 +27,8 @@ use super::blobs::{Blob, Blobs, room, shrink};
 use super::own_dir::{OwnDir, cache_home};
 use npyfs_base::options::RemoteSettings;
 
-pub use content::{KeptContent, OnSpoiled, fill};
-pub use copy::{About, Checked, KeptCopy};
-pub use making::Making;
+pub use copy::{About, Checked, KeptContent, KeptCopy, OnSpoiled};
+pub use making::{Making, fill};
 
 use copy::Sums;
 

@@ -20,7 +20,6 @@
 mod address;
 mod blocks;
 mod cache_dir;
-mod copy;
 mod disk;
 mod error;
 mod flight;
@@ -36,11 +35,10 @@ mod store_file;
 
 pub use address::{Address, Scheme};
 pub use cache_dir::{CacheDir, KeptVersion, cache_path};
-pub use copy::copy;
 pub use listing::{Entries, Listing};
 pub use looks::Look;
 pub use object::{RemoteObject, describe_open, opened};
 pub use origin::Version;
 pub use pack::PACK_SUFFIX;
 pub use prefix::{Created, ListedObject, Prefix};
-pub use store_file::{open_file, store_file};
+pub use store_file::{copy, open_file, store_file};

@@ -9,6 +9,7 @@ use std::io;
 use std::num::NonZeroU64;
 use std::ops::{Deref, Range};
 use std::os::fd::AsRawFd;
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, Weak};
@@ -17,7 +18,8 @@ use rustix::fs::{Advice, Mode, OFlags, fadvise};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 use super::Identity;
-use super::direct::Direct;
+use super::page_cache;
+use npyfs_base::buffer::ALIGNMENT;
 
 /// Descriptors that are reserved for everything else: workers, the FUSE device, scratch and temporary files.
 const RESERVED: u64 = 40;
@@ -71,6 +73,53 @@ pub fn allowance() -> u64 {
         }
         limit.current.unwrap_or(WANTED)
     })
+}
+
+/// A second descriptor of a file, for large reads that bypass the kernel's page cache.
+///
+/// The bytes of a sequential read enter the page cache once, as the virtual file. Reading the store file through the
+/// cache as well takes twice the memory, and on many machines most of the time. Used only for bytes that are not in
+/// memory yet, and only where the file system supports direct reads. All other bytes are read normally.
+#[derive(Debug)]
+pub struct Direct(File);
+
+impl Direct {
+    /// Opens a file again for direct reads; `None` where the file system does not support them or /proc is not mounted.
+    pub fn open(file: &File) -> Option<Self> {
+        // Through the descriptor: the path may lead elsewhere by now.
+        File::options()
+            .read(true)
+            .custom_flags(libc::O_DIRECT)
+            .open(format!("/proc/self/fd/{}", file.as_raw_fd()))
+            .ok()
+            .map(Self)
+    }
+
+    /// Returns true if a range is better read directly: most of it is not in memory, and none of it is dirty.
+    pub fn suits(file: &File, offset: u64, len: u64) -> bool {
+        let pages = len.div_ceil(ALIGNMENT as u64);
+        page_cache::pages(file, offset, len)
+            .is_some_and(|(dirty, cached)| dirty == 0 && cached * 4 <= pages)
+    }
+
+    /// Fills an aligned buffer from an aligned offset; fewer bytes only at the end of the file.
+    pub fn read(&self, buf: &mut [u8], offset: u64) -> io::Result<usize> {
+        let mut done = 0;
+        while done < buf.len() {
+            match self.0.read_at(&mut buf[done..], offset + done as u64) {
+                Ok(n) => {
+                    done += n;
+                    // A short read that ends at an unaligned offset is the end of the file.
+                    if n == 0 || n % ALIGNMENT != 0 {
+                        break;
+                    }
+                }
+                Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
+                Err(e) => return Err(e),
+            }
+        }
+        Ok(done)
+    }
 }
 
 /// The descriptors of one open file.
@@ -246,7 +295,6 @@ fn close_older(most: usize) {
 mod tests {
     use super::*;
     use std::io::Write;
-    use std::os::unix::fs::FileExt;
 
     fn shared(path: &Path) -> Arc<Shared> {
         let file = File::open(path).unwrap();

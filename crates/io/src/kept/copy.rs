@@ -1,8 +1,10 @@
-//! A finished copy, and its checksums: each block is compared with its own when it is read first.
+//! A finished copy, and its checksums: each block is compared with its own when it is read first. The content of an array
+//! that has a copy is read from the copy, and from the store once the copy is found to be spoiled.
 
 use std::cell::RefCell;
 use std::fs::{File, Metadata};
 use std::io;
+use std::ops::Range;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::fs::FileExt;
 use std::sync::Arc;
@@ -12,7 +14,10 @@ use serde::{Deserialize, Serialize};
 use xxhash_rust::xxh3::xxh3_64;
 
 use crate::blobs::Bits;
+use crate::content::{Content, Data};
 use crate::file::Identity;
+use crate::provenance::Provenance;
+use npyfs_base::error::Error;
 
 /// Bytes that have one checksum.
 pub(super) const BLOCK: u64 = 1 << 20;
@@ -272,6 +277,69 @@ impl KeptCopy {
 impl AsFd for KeptCopy {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.file.as_fd()
+    }
+}
+
+/// A function that is called once when a copy is found to be spoiled.
+pub type OnSpoiled = Arc<dyn Fn(&KeptCopy) + Send + Sync>;
+
+/// An array with its copy.
+pub struct KeptContent {
+    copy: Arc<KeptCopy>,
+    store: Arc<dyn Content>,
+    on_spoiled: OnSpoiled,
+}
+
+impl KeptContent {
+    /// Creates the content of an array from a copy and a store with the same bytes.
+    pub fn new(copy: Arc<KeptCopy>, store: Arc<dyn Content>, on_spoiled: OnSpoiled) -> Self {
+        Self {
+            copy,
+            store,
+            on_spoiled,
+        }
+    }
+}
+
+impl Content for KeptContent {
+    fn len(&self) -> u64 {
+        self.store.len()
+    }
+
+    fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<(), Error> {
+        if self.copy.is_spoiled() {
+            return self.store.read_at(offset, buf);
+        }
+        match self.copy.read_at(offset, buf) {
+            Ok(()) => Ok(()),
+            Err(Spoiled) => {
+                (self.on_spoiled)(&self.copy);
+                self.store.read_at(offset, buf)
+            }
+        }
+    }
+
+    fn written(&self, from: u64) -> Result<Option<Range<u64>>, Error> {
+        self.store.written(from)
+    }
+
+    fn stored(&self, from: u64) -> Option<Range<u64>> {
+        self.store.stored(from)
+    }
+
+    fn is_costly(&self) -> bool {
+        self.copy.is_spoiled() && self.store.is_costly()
+    }
+
+    fn tell_provenance(&self, to: &mut Provenance) -> bool {
+        self.store.tell_provenance(to)
+    }
+
+    fn share(&self, offset: u64, len: usize) -> Result<Option<Data>, Error> {
+        match self.copy.is_spoiled() {
+            true => self.store.share(offset, len),
+            false => Ok(None),
+        }
     }
 }
 

@@ -12,6 +12,8 @@ use xxhash_rust::xxh3::xxh3_64;
 
 use super::copy::{About, BLOCK, Checked, KeptCopy, Sums};
 use super::{KeptDir, PART};
+use crate::content::Content;
+use npyfs_base::error::{Error, Result};
 
 /// A copy without a name yet. Dropping it discards it.
 #[derive(Debug)]
@@ -191,4 +193,24 @@ impl Drop for Making {
             let _ = self.dir.blobs.dir.remove(&format!("{}{PART}", self.key));
         }
     }
+}
+
+/// Reads all blocks that a copy lacks. `goes_on` is called with the bytes of each block, and returns false to stop.
+pub fn fill(
+    making: &Making,
+    content: &dyn Content,
+    mut goes_on: impl FnMut(u64) -> bool,
+) -> Result<bool> {
+    let mut buf = Vec::new();
+    let mut at = 0;
+    while let Some(block) = making.missing(at) {
+        buf.resize(making.bytes_of(block), 0);
+        content.read_at(block.saturating_mul(BLOCK), &mut buf)?;
+        making.put(block, &buf).map_err(Error::from)?;
+        if !goes_on(buf.len() as u64) {
+            return Ok(false);
+        }
+        at = block + 1;
+    }
+    Ok(true)
 }

@@ -1,6 +1,5 @@
 //! One version of one object.
 
-mod current;
 mod failures;
 mod fetching;
 mod kept;
@@ -11,7 +10,7 @@ use std::collections::HashMap;
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, Weak};
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
 use serde_json::{Value as Json, json};
 use tokio::sync::Semaphore;
@@ -20,7 +19,7 @@ use super::address::Address;
 use super::blocks::{BLOCK, bytes_of, no_blocks, touched};
 use super::error::{Cause, RemoteError};
 use super::flight::Flight;
-use super::freshness::Freshness;
+use super::freshness::{Freshness, PATIENCE, Question};
 use super::origin::{Got, Origin, Version};
 use super::runtime;
 use crate::blobs::Bits;
@@ -123,6 +122,12 @@ fn late(about: &str, settings: &RemoteSettings) -> RemoteError {
     RemoteError::new(Cause::Late, about, why)
 }
 
+fn silent(limit: Duration) -> RemoteError {
+    let message = format!("no answer within {} s", limit.as_secs());
+    let cause = Cause::Late;
+    RemoteError { cause, message }
+}
+
 fn too_large(about: &str) -> RemoteError {
     let why = "larger than can be kept track of";
     RemoteError::new(Cause::Unsupported, about, why)
@@ -223,6 +228,20 @@ impl RemoteObject {
         Ok(object)
     }
 
+    /// Asks the server for the current version of an object.
+    ///
+    /// # Errors
+    ///
+    /// The errors of [`RemoteObject::open`].
+    pub fn newest(
+        address: &Address,
+        settings: &Arc<RemoteSettings>,
+    ) -> Result<Version, RemoteError> {
+        let origin = Origin::new(address, settings)?;
+        let asked = async move { origin.head().await };
+        ask(&address.to_string(), settings, asked)
+    }
+
     /// Returns the object's address.
     pub fn address(&self) -> &Address {
         &self.address
@@ -276,6 +295,63 @@ impl RemoteObject {
     /// Returns false if another version is known to have replaced this one.
     pub fn is_unchanged(&self) -> bool {
         self.replaced.get().is_none()
+    }
+
+    /// Returns true if this is the newest version; asks the server unless that was done recently. Without a response,
+    /// returns true.
+    pub fn is_current(self: &Arc<Self>) -> bool {
+        if !self.is_unchanged() {
+            return false;
+        }
+        let origin = self.origin.clone();
+        let limit = PATIENCE.min(self.settings.timeout);
+        let asked = async move { tokio::time::timeout(limit, origin.head()).await };
+        match self.freshness.question(self.settings.check) {
+            Question::None => return true,
+            Question::Wait => {
+                self.traffic.requests.fetch_add(1, Ordering::Relaxed);
+                match runtime::wait(asked) {
+                    Ok(outcome) => self.judge(outcome.unwrap_or_else(|_| Err(silent(limit)))),
+                    Err(e) => self.judge(Err(self.failed(e))),
+                }
+            }
+            Question::Behind => {
+                self.traffic.requests.fetch_add(1, Ordering::Relaxed);
+                let object = self.clone();
+                let started = runtime::spawn(async move {
+                    let outcome = asked.await;
+                    object.judge(outcome.unwrap_or_else(|_| Err(silent(limit))));
+                });
+                if let Err(e) = started {
+                    self.judge(Err(self.failed(e)));
+                }
+            }
+        }
+        self.is_unchanged()
+    }
+
+    /// Records the newest version.
+    fn judge(&self, outcome: Result<Version, RemoteError>) {
+        let lost = match outcome {
+            Ok(version) => {
+                if !version.is(&self.version) {
+                    self.replaced("another version is there now");
+                }
+                None
+            }
+            Err(e) if e.cause == Cause::Missing => {
+                self.replaced(&e.message);
+                None
+            }
+            Err(e) => Some(e.message),
+        };
+        self.freshness.answered(lost);
+    }
+
+    /// Returns the reason why the last check got no response, if so.
+    pub fn lost(&self) -> Option<String> {
+        let why = self.freshness.lost()?;
+        Some(format!("the last known version is shown: {why}"))
     }
 
     /// Fills `buf` from `offset`; fetches the blocks that are absent.

@@ -7,7 +7,6 @@ mod connections;
 mod container;
 mod credentials;
 mod failure;
-mod local;
 mod patience;
 mod pool;
 mod profile;
@@ -15,7 +14,10 @@ mod sieve;
 mod web;
 mod whole;
 
+use std::fs::File;
+use std::io;
 use std::ops::Range;
+use std::os::unix::fs::FileExt;
 use std::sync::Arc;
 use std::time::SystemTime;
 
@@ -89,6 +91,56 @@ pub(super) struct Names {
     pub(super) next: Option<String>,
 }
 
+/// A local file, read as an object.
+pub(super) struct LocalFile {
+    file: File,
+    size: u64,
+    modified: SystemTime,
+}
+
+impl LocalFile {
+    /// Opens a file.
+    fn open(path: &std::path::Path) -> io::Result<Self> {
+        let file = File::open(path)?;
+        let meta = file.metadata()?;
+        if !meta.is_file() {
+            return Err(io::Error::other("not a file"));
+        }
+        Ok(Self {
+            file,
+            size: meta.len(),
+            modified: meta.modified()?,
+        })
+    }
+
+    /// Returns the version of the file when it was opened.
+    fn version(&self) -> Version {
+        Version {
+            size: self.size,
+            etag: None,
+            modified: self.modified,
+        }
+    }
+
+    /// Reads a range.
+    fn get(&self, range: Range<u64>) -> Result<Got, RemoteError> {
+        let start = range.start.min(self.size);
+        let len = range.end.min(self.size).saturating_sub(start);
+        let mut bytes = vec![0; usize::try_from(len).unwrap_or(0)];
+        let read = self.file.read_exact_at(&mut bytes, start);
+        read.map_err(|e| RemoteError {
+            cause: Cause::Failed,
+            message: e.to_string(),
+        })?;
+        Ok(Got {
+            version: self.version(),
+            start,
+            bytes,
+            room: None,
+        })
+    }
+}
+
 /// A server that holds an object.
 #[derive(Clone)]
 pub(super) enum Origin {
@@ -97,7 +149,7 @@ pub(super) enum Origin {
     /// A web server.
     Web(Arc<web::Site>),
     /// The local disk, for packs that are built from a copy.
-    Local(Arc<local::LocalFile>),
+    Local(Arc<LocalFile>),
 }
 
 impl Origin {
@@ -118,8 +170,8 @@ impl Origin {
     }
 
     /// Opens a local file.
-    pub(super) fn local(path: &std::path::Path) -> std::io::Result<Self> {
-        Ok(Self::Local(Arc::new(local::LocalFile::open(path)?)))
+    pub(super) fn local(path: &std::path::Path) -> io::Result<Self> {
+        Ok(Self::Local(Arc::new(LocalFile::open(path)?)))
     }
 
     /// Returns the origin with `suffix` appended to the name; `None` if such a name cannot be expressed.

@@ -1,5 +1,7 @@
-//! Reading an object as a store file.
+//! Reading an object as a store file, and copying it to this machine.
 
+use std::fs::File;
+use std::io::Write;
 use std::ops::Range;
 use std::path::Path;
 use std::sync::Arc;
@@ -11,6 +13,12 @@ use crate::file::far::{Far, Then};
 use crate::file::{Identity, Ownership, StoreFile};
 use npyfs_base::error::{Error, ErrorKind};
 use npyfs_base::options::RemoteSettings;
+
+/// Bytes that are copied at once.
+const BLOCK: u64 = 8 << 20;
+
+/// Blocks that are fetched ahead while one is written.
+const AHEAD: u64 = 8;
 
 /// An object with the interface of a file.
 #[derive(Debug)]
@@ -86,4 +94,24 @@ pub fn open_file(path: &Path, settings: &Arc<RemoteSettings>) -> Result<StoreFil
             Ok(store_file(&RemoteObject::open(&address, settings)?))
         }
     }
+}
+
+/// Copies a file to this machine with several requests in flight. `advance` is called with the bytes done so far.
+pub fn copy(file: &StoreFile, to: &mut File, advance: &dyn Fn(u64)) -> Result<(), Error> {
+    let size = file.identity.size;
+    let mut bytes = vec![0; usize::try_from(BLOCK.min(size)).unwrap_or(0)];
+    let mut at = 0;
+    while at < size {
+        let now = BLOCK.min(size - at);
+        if let Some(far) = file.far() {
+            let ahead = at.saturating_add(BLOCK * AHEAD).min(size);
+            far.prefetch(std::slice::from_ref(&(at..ahead)), 0, Box::new(|| {}));
+        }
+        let bytes = &mut bytes[..usize::try_from(now).unwrap_or(0)];
+        file.read_exact_at(bytes, at)?;
+        to.write_all(bytes).map_err(Error::from)?;
+        at = at.saturating_add(now);
+        advance(now);
+    }
+    Ok(())
 }
