@@ -1,4 +1,4 @@
-//! Descriptions of groups and datasets as plain data: listings, paths, maps, headers.
+//! Descriptions of groups and datasets as plain data: listings, paths, times, maps, headers.
 
 use std::collections::{HashMap, VecDeque};
 
@@ -12,8 +12,8 @@ use super::{dimensions, far, text};
 use npyfs_codec::Pipeline;
 use npyfs_hdf5::protocol::{
     ChunkTable, DataSource, Dataset, DatasetMap, Details, DirectChunks, ElementType, FilterInfo,
-    FirstMember, GroupMember, GroupMembers, GroupPath, H5Error, LOOKED_UP_FROM, RawPart, Resolved,
-    SequenceArray,
+    FirstMember, GroupMember, GroupMembers, GroupPath, H5Error, LOOKED_UP_FROM, ObjectTimes,
+    RawPart, Resolved, SequenceArray, TIME, TIMES,
 };
 use npyfs_io::file::StoreFile;
 
@@ -243,6 +243,39 @@ pub(super) fn groups(file: &Id) -> Result<Vec<(u64, GroupPath)>, H5Error> {
         }
     }
     Ok(found)
+}
+
+/// Returns the times at which the objects of an exported file were written; `None` if the file has none.
+///
+/// An attribute `npyfs_times` of the root group marks a file that has such times, and is the time of all objects
+/// without their own; `npyfs_time` of an object is the time of the object and of everything below it.
+pub(super) fn times(file: &Id) -> Result<Option<ObjectTimes>, H5Error> {
+    let root = ffi::open_at(file, &[])?;
+    let Some(all) = ffi::int_attribute(&root, TIMES)? else {
+        return Ok(None);
+    };
+    let mut own = HashMap::new();
+    let mut inherited_by: HashMap<GroupPath, Option<i64>> = HashMap::new();
+    // Each group comes after its parent.
+    for (addr, path) in groups(file)? {
+        let above = path
+            .split_last()
+            .and_then(|(_, above)| inherited_by.get(above));
+        let group = ffi::open_object(file, addr)?;
+        let inherited = ffi::int_attribute(&group, TIME)?.or(above.copied().flatten());
+        own.extend(inherited.map(|time| (addr, time)));
+        inherited_by.insert(path, inherited);
+        for (_, link) in ffi::links(&group).0 {
+            let RawLink::Hard(child) = link else { continue };
+            let time = time_of(file, child).unwrap_or(None).or(inherited);
+            own.extend(time.map(|time| (child, time)));
+        }
+    }
+    Ok(Some(ObjectTimes { all, own }))
+}
+
+fn time_of(file: &Id, addr: u64) -> Result<Option<i64>, Failure> {
+    ffi::int_attribute(&ffi::open_object(file, addr)?, TIME)
 }
 
 /// Follows a path link by link. Soft links start from their own group, or from the root.

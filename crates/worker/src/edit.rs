@@ -2,24 +2,25 @@
 //! removed.
 //!
 //! Objects are copied in their stored form: chunks are not decoded, types and attributes stay unchanged. The file that
-//! is changed has no reader yet; the source files are only read.
+//! is changed has no reader yet; the source files are only read. Elements that are put together from pieces pass through a
+//! bounded window.
 
-mod join;
 pub(super) mod lists;
-mod rewrite;
 mod scales;
 
 use std::fs::File;
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 
-use super::ffi::{self, Failure, Id, RawLink};
+use super::ffi::{self, Failure, Id, RawLink, Recoding};
 use npyfs_hdf5::protocol::{
-    EditStep, H5Error, Holders, MAX_SMALL_ATTRIBUTE, ObjectPath, SourceFile, SourceObject, TIME,
-    TIMES,
+    EditStep, H5Error, Holders, MAX_SMALL_ATTRIBUTE, NewForm, ObjectPath, Piece, SourceFile,
+    SourceObject, TIME, TIMES, WORKPLACE,
 };
 use npyfs_io::file::StoreFile;
-use rewrite::free_workplace;
+
+/// The outcome of a step: refused, or a failure of the whole file.
+type Done = Result<Result<(), String>, Failure>;
 
 /// Opens the source file, and refuses another file at its path.
 pub(super) fn open(source: &SourceFile) -> Result<Id, Failure> {
@@ -50,7 +51,7 @@ pub(super) fn edit(
     ffi::locked(|| {
         let held = file.file().map_err(H5Error::from)?;
         let path = held.path();
-        let target = rewrite::open(path.as_bytes(), file.identity.size == 0, steps)?;
+        let target = open_target(path.as_bytes(), file.identity.size == 0, steps)?;
         let mut done = Vec::with_capacity(steps.len());
         for step in steps {
             done.push(
@@ -60,6 +61,22 @@ pub(super) fn edit(
         ffi::finish(target)?;
         Ok(done)
     })
+}
+
+/// Opens the new file for a group of steps; creates it if it is empty.
+fn open_target(path: &[u8], is_empty: bool, steps: &[EditStep]) -> Result<Id, Failure> {
+    if is_empty {
+        let form = steps.iter().find_map(|step| match step {
+            EditStep::Gather { form, .. } => Some(*form),
+            _ => None,
+        });
+        return ffi::create_empty(path, &form.unwrap_or_default());
+    }
+    let is_recent = |step: &EditStep| match step {
+        EditStep::Recode { form, .. } | EditStep::Declare { form, .. } => form.recent,
+        _ => false,
+    };
+    ffi::open_to_edit(path, steps.iter().any(is_recent))
 }
 
 /// Notes the time of an object, if the file is one that has times.
@@ -80,11 +97,7 @@ fn about(step: &EditStep, failure: &Failure) -> String {
 
 /// Executes a step. The step is refused, with the reason, if its object is not available; a failure, such as a full
 /// disk, concerns the whole file.
-pub(super) fn apply(
-    target: &Id,
-    step: &EditStep,
-    holders: &Holders,
-) -> Result<Result<(), String>, Failure> {
+pub(super) fn apply(target: &Id, step: &EditStep, holders: &Holders) -> Done {
     match step {
         EditStep::Remove { path } => {
             let scale = scales::scale(target, path)?;
@@ -168,8 +181,8 @@ pub(super) fn apply(
             }
         }
         EditStep::Dimensions { path, scales } => scales::set(target, path, scales),
-        EditStep::Group { like, path, marks } => join::group(target, like.as_ref(), path, marks),
-        EditStep::Join { like, path, pieces } => join::join(target, like, path, pieces),
+        EditStep::Group { like, path, marks } => make_group(target, like.as_ref(), path, marks),
+        EditStep::Join { like, path, pieces } => join(target, like, path, pieces),
         EditStep::Time { path, time } => {
             // The attributes of a holder are objects, and this attribute would become one.
             if path
@@ -190,18 +203,134 @@ pub(super) fn apply(
                 false => ffi::set_int_attribute(&root, TIMES, *time).map(Ok),
             }
         }
-        EditStep::Recode { path, form, block } => {
-            rewrite::recode(target, path, form, block).map(Ok)
-        }
-        EditStep::Declare { path, form } => rewrite::declare(target, path, form).map(Ok),
-        EditStep::Replace { path } => rewrite::replace(target, path).map(Ok),
+        EditStep::Recode { path, form, block } => recode(target, path, form, block).map(Ok),
+        EditStep::Declare { path, form } => declare(target, path, form).map(Ok),
+        EditStep::Replace { path } => replace(target, path).map(Ok),
         EditStep::Gather { from, members, .. } => {
             let source = match members {
                 Some(layout) => ffi::open_members(layout)?,
                 None => ffi::open_source(from)?,
             };
-            rewrite::gather(target, &source).map(Ok)
+            gather(target, &source).map(Ok)
         }
+    }
+}
+
+/// Makes a group with the attributes of another group, and sets some of them.
+fn make_group(
+    target: &Id,
+    like: Option<&SourceObject>,
+    path: &ObjectPath,
+    marks: &[(String, i64)],
+) -> Done {
+    let old = match like.map(open_object).transpose() {
+        Ok(old) => old,
+        Err(e) => return Ok(Err(e.0)),
+    };
+    let new = match path.is_empty() {
+        true => ffi::open_at(target, &[])?,
+        false => ffi::require_group(target, &path.join(&b'/'))?,
+    };
+    if let Some(old) = old {
+        copy_attributes(&old, &new)?;
+    }
+    for (name, value) in marks {
+        ffi::set_int_attribute(&new, name.as_bytes(), *value)?;
+    }
+    Ok(Ok(()))
+}
+
+/// Makes a dataset of pieces.
+fn join(target: &Id, like: &SourceObject, path: &ObjectPath, pieces: &[Piece]) -> Done {
+    let old = match open_object(like) {
+        Ok(old) if matches!(ffi::kind(&old), ffi::ObjectKind::Dataset) => old,
+        Ok(_) => return Ok(Err("not a dataset".into())),
+        Err(e) => return Ok(Err(e.0)),
+    };
+    let rows = pieces
+        .iter()
+        .try_fold(0_u64, |rows, piece| rows.checked_add(piece.count));
+    let Some(rows) = rows else {
+        return Ok(Err("too many elements".into()));
+    };
+    let ty = ffi::dataset_type(&old)?;
+    let new = ffi::contiguous_dataset(target, &path.join(&b'/'), &ty, &[rows])?;
+    copy_attributes(&old, &new)?;
+    let mut at = 0;
+    for piece in pieces {
+        let source = match piece.from.as_ref().map(open_object).transpose() {
+            Ok(source) => source,
+            Err(e) => return Ok(Err(e.0)),
+        };
+        let rows = ffi::Rows {
+            start: piece.start,
+            at,
+            count: piece.count,
+        };
+        ffi::copy_rows(source.as_ref(), &new, rows, piece.add)?;
+        at += piece.count;
+    }
+    Ok(Ok(()))
+}
+
+fn recoding<'a>(form: &'a NewForm, from: &'a ObjectPath, to: &'a ObjectPath) -> Recoding<'a> {
+    Recoding {
+        from,
+        to,
+        chunk: form.chunk.as_deref(),
+        filters: &form.filters,
+    }
+}
+
+/// Rewrites a dataset, which is read in blocks.
+fn recode(target: &Id, path: &ObjectPath, form: &NewForm, block: &[u64]) -> Result<(), Failure> {
+    // The other links of the dataset would keep the old one.
+    if ffi::object_info(&ffi::open_at(target, path)?)?.links > 1 {
+        return Ok(());
+    }
+    let place = free_workplace(target)?;
+    let (old, new) = recoding(form, path, &place).recode(target, block)?;
+    copy_attributes(&old, &new)?;
+    drop((old, new));
+    ffi::unlink(target, path)?;
+    ffi::rename(target, &place, path)
+}
+
+/// Makes a dataset in the workplace that will replace another one.
+fn declare(target: &Id, path: &ObjectPath, form: &NewForm) -> Result<(), Failure> {
+    let place = free_workplace(target)?;
+    let (old, new) = recoding(form, path, &place).declare(target)?;
+    copy_attributes(&old, &new)
+}
+
+/// Moves the object in the workplace to a path, and replaces the object there.
+fn replace(target: &Id, path: &ObjectPath) -> Result<(), Failure> {
+    ffi::unlink(target, path)?;
+    ffi::rename(target, &[WORKPLACE.to_vec()], path)
+}
+
+/// Copies all objects of another file.
+fn gather(target: &Id, source: &Id) -> Result<(), Failure> {
+    let place = free_workplace(source)?;
+    // A single call copies all objects, so that an object with several links is copied once.
+    ffi::copy_object(source, &[], target, &place)?;
+    let all = ffi::open_at(target, &place)?;
+    let root = ffi::open_at(target, &[])?;
+    copy_attributes(&all, &root)?;
+    for (name, _) in ffi::links(&all).0 {
+        let from = [place.clone(), vec![name.clone()]].concat();
+        ffi::rename(target, &from, &[name])?;
+    }
+    drop(all);
+    ffi::unlink(target, &place)
+}
+
+/// Returns the path of the workplace, if no object has that name.
+fn free_workplace(file: &Id) -> Result<ObjectPath, Failure> {
+    let place = vec![WORKPLACE.to_vec()];
+    match ffi::exists(file, &place)? {
+        false => Ok(place),
+        true => Err(Failure("an object has the name npyfs_export".into())),
     }
 }
 

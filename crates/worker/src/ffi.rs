@@ -18,7 +18,6 @@ mod members;
 mod plist;
 mod publish;
 mod recode;
-mod sequence;
 mod space;
 mod vlen;
 
@@ -34,7 +33,6 @@ pub(super) use members::open_members;
 pub(super) use plist::*;
 pub(super) use publish::*;
 pub(super) use recode::*;
-pub(super) use sequence::*;
 pub(super) use space::*;
 pub(super) use vlen::*;
 

@@ -36,7 +36,6 @@ mod service;
 mod syscalls;
 mod tables;
 mod text;
-mod times;
 mod types;
 mod unlimited;
 mod walk;

@@ -5,17 +5,15 @@
 //! a link for each child: anything below a link is looked up in the file that it leads to, and would show the old
 //! contents.
 
-mod changes;
 mod joined;
 mod seal;
 
-use std::collections::{BTreeSet, HashMap, HashSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet, VecDeque};
 use std::path::Path;
 
 use super::edit::lists::change_list;
 use super::edit::open;
 use super::ffi::{self, Failure, Id, ObjectKind, RawLink};
-use changes::Changes;
 use npyfs_hdf5::protocol::{
     Answer, H5Error, MAX_SMALL_ATTRIBUTE, NewPublication, ObjectPath, PUBLISHED, PublishedChange,
     PublishedLinks,
@@ -24,6 +22,37 @@ use npyfs_io::file::StoreFile;
 
 /// The largest number of files that are held open.
 const MOST_OPEN: usize = 256;
+
+/// The changes of an object in the layers, and of everything below it.
+#[derive(Default)]
+struct Changes<'a> {
+    own: Option<PublishedChange>,
+    below: BTreeMap<&'a [u8], Changes<'a>>,
+}
+
+impl<'a> Changes<'a> {
+    /// Returns true if the object at a path, or an object that contains it, has a change.
+    fn hide(&self, path: &[Vec<u8>]) -> bool {
+        let mut at = Some(self);
+        path.iter().any(|name| {
+            at = at.and_then(|changes| changes.below.get(name.as_slice()));
+            at.is_some_and(|changes| changes.own.is_some())
+        })
+    }
+
+    fn of(all: &'a [(ObjectPath, PublishedChange)]) -> Self {
+        let mut root = Self::default();
+        for (path, change) in all {
+            let mut at = &mut root;
+            for name in path {
+                at = at.below.entry(name).or_default();
+            }
+            at.own = Some(*change);
+            at.below.clear();
+        }
+        root
+    }
+}
 
 /// Groups of the store that must be made anew, by address, with the changes of their members in the layers.
 #[derive(Default)]
@@ -425,5 +454,32 @@ impl<'a> Maker<'a> {
         }
         let opened = self.opened.get(&file);
         opened.ok_or_else(|| Failure("no such file".into()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_stands_at_a_path_hides_what_was_said_of_what_is_below() {
+        let path = |path: &str| -> ObjectPath {
+            path.split('/')
+                .map(|name| name.as_bytes().to_vec())
+                .collect()
+        };
+        let all = [
+            (path("g/x"), PublishedChange::Stored(1)),
+            (path("g"), PublishedChange::Deleted),
+            (path("g/y"), PublishedChange::Stored(2)),
+        ];
+        let changes = Changes::of(&all);
+        let group = &changes.below[&b"g"[..]];
+        assert!(matches!(group.own, Some(PublishedChange::Deleted)));
+        let names: Vec<_> = group.below.keys().collect();
+        assert_eq!(names, [b"y"]);
+        for (name, hidden) in [("g/x/z", true), ("g/y", true), ("h", false), ("h/g", false)] {
+            assert_eq!(changes.hide(&path(name)), hidden, "{name}");
+        }
     }
 }

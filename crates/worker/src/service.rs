@@ -17,7 +17,7 @@ use super::ffi::{self, Failure, Id};
 use super::lmdb::Environments;
 use super::object_paths::{ObjectPaths, Referrer};
 use super::types::{self, TypeError};
-use super::{chunks, describe, dimensions, far, record, references, scan, text, times};
+use super::{chunks, describe, dimensions, far, record, references, scan, text};
 use npyfs_base::heap;
 use npyfs_hdf5::protocol::{Answer, ElementType, EncodedChunk, H5Error, Request};
 use npyfs_io::file::handle::{allowance, is_short};
@@ -214,7 +214,7 @@ impl Service {
                     false => Vec::new(),
                 })
             }
-            Request::Times => Answer::Times(times::times(&open.file)?),
+            Request::Times => Answer::Times(describe::times(&open.file)?),
             Request::Groups => Answer::Groups(describe::groups(&open.file)?),
             Request::References => Answer::References(references::references(&open.file)?),
             Request::Targets {
