@@ -2,8 +2,8 @@
 //! removed.
 //!
 //! Objects are copied in their stored form: chunks are not decoded, types and attributes stay unchanged. The file that
-//! is changed has no reader yet; the source files are only read. Elements that are put together from pieces pass through a
-//! bounded window.
+//! is changed has no reader yet; the source files are only read. Elements that are put together from pieces pass
+//! through a bounded window.
 
 pub(super) mod lists;
 mod scales;

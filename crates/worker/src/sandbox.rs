@@ -1,8 +1,8 @@
 //! The sandbox of workers: the rights that a process gives up before it looks at a file.
 //!
-//! Landlock forbids writing, and reading anything but the store (`admission`); seccomp allows only the system calls that
-//! reading needs (`syscalls`). Both hold for the calling thread and all threads that it starts, and cannot be undone.
-//! If a kernel lacks one of them, the others still apply; the missing one is reported, never silently skipped.
+//! Landlock forbids writing, and reading anything but the store (`admission`); seccomp allows only the system calls
+//! that reading needs (`syscalls`). Both hold for the calling thread and all threads that it starts, and cannot be
+//! undone. If a kernel lacks one of them, the others still apply; the missing one is reported, never silently skipped.
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};

@@ -3,8 +3,8 @@
 //! The daemon fills the room that datasets of a new file have, at the addresses in the answer. So libhdf5 never holds
 //! the data, and memory does not depend on the size of an array.
 //!
-//! A collection is made once and stays in SWMR mode until it is closed, so that a killed worker leaves a file that can be
-//! read as far as it was flushed. The caller holds on to samples until a flush succeeded.
+//! A collection is made once and stays in SWMR mode until it is closed, so that a killed worker leaves a file that can
+//! be read as far as it was flushed. The caller holds on to samples until a flush succeeded.
 
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;

@@ -1,5 +1,5 @@
-//! New files: groups, attributes, and datasets with room for their elements; and collections, files of many equal datasets,
-//! a row of which is one sample.
+//! New files: groups, attributes, and datasets with room for their elements; and collections, files of many equal
+//! datasets, a row of which is one sample.
 
 use serde::{Deserialize, Serialize};
 use serde_bytes::ByteBuf;

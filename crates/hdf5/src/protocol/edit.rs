@@ -1,5 +1,5 @@
-//! What the editing worker makes: changes to a new file, step by step, with the objects of other files that they take; and
-//! a new file of links, which shows what stands in a store and in the files of its layers as one tree of objects.
+//! What the editing worker makes: changes to a new file, step by step, with the objects of other files that they take;
+//! and a new file of links, which shows what stands in a store and in the files of its layers as one tree of objects.
 
 use std::collections::BTreeSet;
 use std::ffi::OsStr;

@@ -1,5 +1,5 @@
-//! A finished copy, and its checksums: each block is compared with its own when it is read first. The content of an array
-//! that has a copy is read from the copy, and from the store once the copy is found to be spoiled.
+//! A finished copy, and its checksums: each block is compared with its own when it is read first. The content of an
+//! array that has a copy is read from the copy, and from the store once the copy is found to be spoiled.
 
 use std::cell::RefCell;
 use std::fs::{File, Metadata};

@@ -1,5 +1,5 @@
-//! Elements with strings of variable length inside, and sequences of variable length, as libhdf5 reads them: with a pointer
-//! for each, and a length for each sequence.
+//! Elements with strings of variable length inside, and sequences of variable length, as libhdf5 reads them: with a
+//! pointer for each, and a length for each sequence.
 
 use super::create::write_attribute;
 use super::dataset::read_block;
