@@ -237,6 +237,30 @@ def test_what_a_member_leaves_behind_when_it_is_deleted(everything):
         assert file["nested/deep/x"][()].tolist() == [0, 1, 2]
 
 
+@pytest.mark.parametrize("how", ["closed late", "open", "timed"])
+def test_a_member_that_is_open_and_unchanged_is_part_of_what_is_stored(store, how):
+    """As one is that was closed: the kernel tells later that a descriptor was the last one."""
+    with Mount(store, checkout="work") as mount:
+        with open(mount / "frame/one.npy", "wb") as file:
+            np.save(file, np.arange(7))
+            file.flush()
+            late = os.dup(file.fileno())
+        if how == "open":
+            os.close(late)
+            late = os.open(mount / "frame/one.npy", os.O_RDWR)
+        if how == "timed":
+            os.utime(late)
+        np.save(mount / "frame/two.npy", np.arange(7) * 2)
+        assert mount.status()["checkout"]["waiting"] == []
+        os.close(late)
+    with Mount(store, checkout="work") as mount:
+        assert {"one.npy", "two.npy"} < set(os.listdir(mount / "frame"))
+    with export(store) as file:
+        frame = file["frame"]
+        assert frame.attrs["NumCols"] == 5
+        assert frame["one"][()].tolist() == list(range(7)) and frame["two"][()].tolist() == list(range(0, 14, 2))
+
+
 def test_a_member_of_another_kind_begins_another_object(store):
     """Nothing of the old object is part of the new one, which waits until it is complete."""
     with Mount(store, checkout="work") as mount:

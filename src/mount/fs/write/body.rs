@@ -210,6 +210,12 @@ impl Body {
         self.state().is_dirty(self.changes())
     }
 
+    /// Returns true if the content of the file is that of the stored one.
+    pub fn has_stored_content(&self) -> bool {
+        let changes = self.changes();
+        self.state().stored == Some(changes)
+    }
+
     /// Returns true if the file is stored in its present state and was closed, though it is still here: the kernel has
     /// not reported yet that this was the last descriptor, or another thread handles that report. From then on programs
     /// read the stored form, which may differ from the written one. A program that could map an array may go on in

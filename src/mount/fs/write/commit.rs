@@ -271,10 +271,15 @@ impl Writer {
         let mut parts = Vec::new();
         let mut bodies = Vec::new();
         let mut written = BTreeSet::new();
+        // Files whose stored form is a part of the object: they are open and unchanged, or the kernel has not reported
+        // yet that they were closed.
+        let mut unchanged = BTreeSet::new();
         let pending = self.pending.below(top);
         for (at, entry) in &pending {
-            if let PendingEntry::File(body) = entry
-                && body.len()? > 0
+            let PendingEntry::File(body) = entry else {
+                continue;
+            };
+            if body.len()? > 0
                 && let Role::Stored(other) = self.target.role(at)?
                 && other.object == place.object
                 // A file that is being written does not count yet.
@@ -288,6 +293,8 @@ impl Writer {
                 }
                 parts.push(part);
                 bodies.push(body.clone());
+            } else if body.has_stored_content() {
+                unchanged.insert(at.clone());
             }
         }
         bodies.sort_by_key(|body| body.number);
@@ -296,7 +303,7 @@ impl Writer {
             let depth = path.len();
             let covered = |at: &[Vec<u8>]| {
                 let known = pending.binary_search_by(|(known, _)| known.as_slice().cmp(at));
-                known.is_ok() || is_replaced(at, depth, &written)
+                (known.is_ok() && !unchanged.contains(at)) || is_replaced(at, depth, &written)
             };
             self.add_stored(&*dir, &mut path, &place.object, &covered, &mut parts)?;
         }
