@@ -115,8 +115,8 @@ impl CacheDir {
         since.saturating_add(more) >= step(limit)
     }
 
-    /// Returns true if other threads have added so many bytes, beside the `own` ones of this thread, since the directory was
-    /// measured that it is time to measure it again.
+    /// Returns true if other threads have added enough bytes since the directory was measured to measure it again.
+    /// `own` is what this thread adds.
     pub(super) fn is_due(&self, own: u64, limit: u64) -> bool {
         let since = self.since.load(Ordering::Relaxed);
         since.saturating_sub(own) >= step(limit)
@@ -207,6 +207,7 @@ mod tests {
         let excess = dir.make_room(0, 4 << 20, "own", 0).unwrap();
         assert!(excess.is_some_and(|excess| excess >= 4 << 20), "{excess:?}");
     }
+
     #[test]
     fn the_thread_that_makes_room_sees_what_others_add_meanwhile() {
         let parent = tempfile::tempdir().unwrap();

@@ -282,7 +282,7 @@ impl Writer {
             if body.len()? > 0
                 && let Role::Stored(other) = self.target.role(at)?
                 && other.object == place.object
-                // A file that is being written does not count yet.
+                // A file that is being written does not count yet, nor does its stored form.
                 && (body.number == own_number || body.stays_whole())
                 && !self.is_left_over(at, top, body, &pending)?
             {
