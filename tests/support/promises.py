@@ -20,6 +20,7 @@ PROMISES = {
     "A write is all or nothing. `close` and `fsync` say whether it was stored; what is refused gets an errno that fits and a "
     "line in `errors.log`, and what stood there before stays until the new one is complete. What a failed `fsync` leaves is "
     "tried again, or is lost and named.": [
+        "test_arkouda_write.test_a_member_that_is_open_and_unchanged_is_part_of_what_is_stored",
         "test_checkout.test_bad_input_is_told_and_the_old_content_stays",
         "test_checkout_limits.test_a_disk_that_fills",
         "test_checkout_faults.test_whatever_call_fails_each_change_happens_or_does_not",

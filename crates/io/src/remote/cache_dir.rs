@@ -28,6 +28,9 @@ const IDLE: Duration = Duration::from_secs(60);
 /// How long the list of objects with cached versions is reused.
 const LISTED: Duration = Duration::from_secs(10);
 
+/// The count of bytes added to a directory that this process has not measured yet.
+const UNMEASURED: u64 = u64::MAX / 2;
+
 /// A directory of versions.
 #[derive(Debug)]
 pub struct CacheDir {
@@ -79,7 +82,7 @@ impl CacheDir {
     fn of(dir: OwnDir) -> Self {
         Self {
             blobs: Blobs::new(dir, BYTES, BYTES),
-            since: AtomicU64::new(u64::MAX / 2),
+            since: AtomicU64::new(UNMEASURED),
             objects: Mutex::default(),
         }
     }
@@ -120,6 +123,12 @@ impl CacheDir {
     pub(super) fn is_due(&self, own: u64, limit: u64) -> bool {
         let since = self.since.load(Ordering::Relaxed);
         since.saturating_sub(own) >= step(limit)
+    }
+
+    /// Returns true if so many bytes were added while another thread or process makes room that no more may be added.
+    pub(super) fn is_overfull(&self, limit: u64) -> bool {
+        let since = self.since.load(Ordering::Relaxed);
+        (step(limit).saturating_mul(4)..UNMEASURED).contains(&since)
     }
 
     /// Makes room for additional bytes within `limit`, which holds for all versions together. Returns the bytes that
@@ -213,13 +222,18 @@ mod tests {
         let parent = tempfile::tempdir().unwrap();
         let dir = CacheDir::open(&parent.path().join("objects")).unwrap();
         let limit = 16 << 20;
-        let own = 3 << 20;
+        let own = 2 << 20;
         assert!(dir.keeps(own, limit));
+        // A directory that was never measured may hold little.
+        assert!(!dir.is_overfull(limit));
         assert_eq!(dir.make_room(own, limit, "own", 0).unwrap(), Some(0));
         assert!(!dir.is_due(own, limit));
         let turn = dir.blobs.dir.turn().unwrap();
         assert!(dir.keeps(1 << 20, limit));
         assert_eq!(dir.make_room(1 << 20, limit, "other", 0).unwrap(), None);
+        assert!(!dir.is_overfull(limit));
+        assert!(dir.keeps(1 << 20, limit));
+        assert!(dir.is_overfull(limit));
         drop(turn);
         assert!(dir.is_due(own, limit));
     }

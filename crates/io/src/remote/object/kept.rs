@@ -377,7 +377,7 @@ impl KeptBytes {
             for spared in [most / 2, 0] {
                 is_made = match dir.make_room(more, most, &key, spared) {
                     // Another thread looks again afterwards; another process, with its next bytes.
-                    Ok(None) => return true,
+                    Ok(None) => return !dir.is_overfull(most),
                     Ok(Some(excess)) => excess == 0 || self.free(excess, spared == 0) >= excess,
                     Err(_) => false,
                 };
