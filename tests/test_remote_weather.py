@@ -128,7 +128,13 @@ def test_opening_ends(home, directory, tmp_path):
         site.fault = lambda handler: cases[handler.path.split("?")[0][1:].removesuffix(".h5")][0](handler)
 
         def opened(id):
-            return id, npyfs("ls", "-o", f"nopack,timeout={2 if cases[id][1] else 20}", site.url(f"{id}.h5", "?sig=aVerySecretWord"), timeout=60)
+            _, errors, says = cases[id]
+            # As in `weather.outcome`: a machine that stalls for longer makes a timeout of any case.
+            for _ in range(5):
+                done = npyfs("ls", "-o", f"nopack,timeout={2 if errors else 20}", site.url(f"{id}.h5", "?sig=aVerySecretWord"), timeout=60)
+                if "no answer within" not in done.stderr or re.search(says, done.stderr):
+                    break
+            return id, done
 
         with ThreadPoolExecutor(8) as pool:
             for id, done in pool.map(opened, cases):
