@@ -355,7 +355,8 @@ def test_umount_ends_a_process_in_front(tree):
     point = make_point()
     process = subprocess.Popen([NPYFS, "mount", "-f", tree, point], stdin=subprocess.DEVNULL)
     try:
-        until(lambda: mounted(point) or process.poll() is not None, "the mount in front")
+        # Not before it serves: a mount that is gone before then has failed.
+        until(lambda: os.listdir(point) or process.poll() is not None, "the mount in front")
         npyfs("umount", point, check=True)
         assert process.wait(30) == 0
     finally:
