@@ -84,9 +84,9 @@ pub fn registry() -> Registry {
         [
             Arc::new(hangar::format::Hangar) as Arc<dyn Format>,
             Arc::new(arkouda::format::Arkouda),
-            Arc::new(daf::format::Daf),
-            Arc::new(matlab::format::Matlab),
-            Arc::new(anndata::format::AnnData),
+            Arc::new(daf::Daf),
+            Arc::new(matlab::Matlab),
+            Arc::new(anndata::AnnData),
         ],
         Arc::new(plain::Plain(&[&daf::Groups, &anndata::Groups])),
     )

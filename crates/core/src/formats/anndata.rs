@@ -1,4 +1,4 @@
-//! AnnData: the meaning of groups in `.h5ad` and `.h5mu` files.
+//! AnnData: groups in `.h5ad` and `.h5mu` files, by what they say of themselves.
 //!
 //! Everything in HDF5 is shown as plain HDF5. A sparse matrix also has an `.npz` beside its directory, and a
 //! categorical has its labels; if the parts do not match each other or the axes, these are left out with the reason.
@@ -6,34 +6,192 @@
 //!
 //! A group is AnnData by its attribute `encoding-type`; a file is always opened as plain HDF5. AnnData is a kind of
 //! group, which plain HDF5's directory queries for every group: which groups below it are single objects, which files
-//! are beside them, and what is left out. `place` determines the meaning of a path and its axes. `encode` plans
-//! elements with the attributes that anndata reads. `column-order` is an attribute of a group that no layer contains:
-//! the view of layers shows it modified, and the workers of exports and publications update it for each new or deleted
-//! member.
+//! are beside them, and what is left out. `slot` determines the meaning of a path and its axes. `encode` plans elements
+//! with the attributes that anndata reads. `column-order` is an attribute of a group that no layer contains: the view
+//! of layers shows it modified, and the workers of exports and publications update it for each new or deleted member.
+//! As a table, a data frame is its index, then the columns in their order.
 
 mod check;
 mod demo;
 mod encode;
-pub mod format;
 mod labels;
 mod marks;
 mod slot;
-mod table;
 
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use serde_json::json;
 
+use self::labels::LabelsFile;
+use self::marks::{COLUMNS, INDEX, Marks, NAMES, ORDERED};
+use self::slot::{check_name, is_object};
+use crate::dataset::opened::OpenStore;
+use crate::formats::demo::write_file;
 use crate::formats::plain::array::{ArrayFile, KnownSize};
-use crate::formats::plain::group::GroupDirectory;
-use crate::formats::plain::group::kind::{Composite, GroupKind, GroupView};
+use crate::formats::plain::group::{Composite, GroupDirectory, GroupKind, GroupView};
 use crate::formats::sparse;
-use crate::tree::VirtualFile;
-use format::NAME;
-use labels::LabelsFile;
-use marks::{COLUMNS, INDEX, Marks, NAMES};
+use crate::store::attribute;
+use crate::store::base::{Base, unsupported};
+use crate::store::encode::array::NpyArray;
+use crate::store::encode::{ObjectKey, Plan};
+use crate::store::format::{
+    Abilities, Format, Inspection, Objects, Rules, Source, Tables, Writing,
+};
+use crate::store::new_store::NewAxis;
+use crate::store::object::NewFile;
+use crate::store::part::Part;
+use crate::store::table::{Column, Found, Table, Values};
+use crate::store::target::Deletion;
+use crate::tree::name::visible_with;
+use crate::tree::{Directory, Node, VirtualFile};
 use npyfs_base::error::{ErrorKind, Result};
-use npyfs_hdf5::{Dataset, GroupMember, GroupMembers, GroupScan, ScannedMember};
+use npyfs_hdf5::{Dataset, GroupMember, GroupMembers, GroupScan, NewAttribute, ScannedMember};
+
+/// Name of the format.
+pub const NAME: &str = "anndata";
+
+/// AnnData and MuData.
+pub struct AnnData;
+
+impl Format for AnnData {
+    fn name(&self) -> &'static str {
+        NAME
+    }
+
+    fn root(&self, store: &Arc<OpenStore>) -> Result<Option<Arc<dyn Directory>>> {
+        // Any group may be AnnData: plain HDF5 looks at each.
+        Ok(GroupDirectory::root_of_kind(store, NAME, &[&Groups]))
+    }
+
+    fn demonstrate(&self, dir: &Path, _program: Option<&Path>) -> Result<Vec<(PathBuf, bool)>> {
+        Ok(vec![write_file(dir.join("cells.h5ad"), demo::fill)?])
+    }
+
+    fn abilities(&self) -> Abilities<'_> {
+        Abilities {
+            objects: self,
+            tables: self,
+            rules: self,
+            source: self,
+            writing: Some(self),
+            ..Abilities::default()
+        }
+    }
+}
+
+impl Objects for AnnData {
+    fn has_composites(&self) -> bool {
+        true
+    }
+
+    fn is_object_at(
+        &self,
+        path: &[String],
+        suffix: &str,
+        there: Option<&dyn Directory>,
+    ) -> Result<bool> {
+        let attributes = there.map(|dir| dir.attributes()).transpose()?;
+        Ok(is_object(path, suffix, attributes.as_deref()))
+    }
+
+    fn member_list(&self) -> Option<&'static str> {
+        Some(COLUMNS)
+    }
+}
+
+impl Tables for AnnData {
+    fn table(&self, dir: &Arc<dyn Directory>, sep: u8) -> Result<Option<Found>> {
+        frame(dir, sep)
+    }
+
+    fn looks_into(&self, _own: &[u8], dir: &dyn Directory) -> Result<bool> {
+        let attributes = dir.attributes()?;
+        let marks = Marks(&attributes);
+        let is_part = marks.is_categorical() || marks.sparse_order().is_some();
+        Ok(!is_part && !dir.is_object())
+    }
+}
+
+impl Rules for AnnData {
+    fn broken(&self, dir: &dyn Directory, inspection: &Inspection<'_>) -> Result<Vec<String>> {
+        check::broken(dir, inspection)
+    }
+
+    fn reaches_up(&self, dir: &dyn Directory, inspection: &Inspection<'_>) -> Result<bool> {
+        check::names_rows(dir, inspection)
+    }
+
+    fn refuses_attribute(&self, name: &str) -> Option<String> {
+        /// The attributes by which AnnData describes tables, columns and matrices.
+        const OWN: [&str; 5] = ["_index", "column-order", "ordered", "shape", "categories"];
+        let is_own = OWN.contains(&name);
+        attribute::refused(name)
+            .or_else(|| is_own.then(|| format!("the attribute {name:?} belongs to AnnData")))
+    }
+}
+
+impl Source for AnnData {
+    fn repeats(&self, dir: &dyn Directory, shown: &[u8], _stacked: bool) -> Result<bool> {
+        // The archive of a sparse matrix, beside its directory.
+        let Some(stem) = shown.strip_suffix(b".npz") else {
+            return Ok(false);
+        };
+        Ok(matches!(dir.lookup(stem)?, Some(Node::Directory(_))))
+    }
+
+    fn lost_without(&self, members: &dyn Directory) -> Result<Option<String>> {
+        let attributes = members.attributes()?;
+        Ok(Marks(&attributes)
+            .is_categorical()
+            .then(|| "only the labels of a categorical".into()))
+    }
+
+    fn is_mark(&self, attribute: &[u8]) -> bool {
+        marks::is_mark(attribute)
+    }
+}
+
+impl Writing for AnnData {
+    fn plan(&self, base: &dyn Base, key: &ObjectKey, parts: &[Part]) -> Result<Plan> {
+        encode::plan(base, key, parts)
+    }
+
+    fn deletion(&self, base: &dyn Base, key: &ObjectKey, _member: &str) -> Result<Deletion> {
+        encode::deletion(base, key)
+    }
+
+    fn exported(
+        &self,
+        dir: &dyn Directory,
+        key: &ObjectKey,
+        array: &NpyArray,
+    ) -> Result<Option<NewFile>> {
+        encode::exported(dir, key, array)
+    }
+
+    fn mark_file(&self, new: &mut NewFile) {
+        encode::mark_file(new);
+    }
+
+    fn check_directory(&self, base: &dyn Base, key: &ObjectKey) -> Result<()> {
+        check_name(base, key.path())
+    }
+
+    fn group_marks(&self) -> Vec<NewAttribute> {
+        encode::encoding("dict", "0.1.0")
+    }
+
+    fn is_made(&self) -> bool {
+        false
+    }
+
+    fn begin(&self, _base: &dyn Base, _axes: &[NewAxis]) -> Result<NewFile> {
+        Err(unsupported(
+            "an empty AnnData has no use: write one with anndata",
+        ))
+    }
+}
 
 /// Groups outside of AnnData are examined only if they have at most this many members.
 const MOST: usize = 256;
@@ -316,7 +474,7 @@ fn matrix(
         ));
     }
     let below = below(group, member)?;
-    sparse::check(group.store(), &below, order, lengths)?;
+    sparse::check_stored(group.store(), &below, order, lengths)?;
     Ok(Composite {
         kind: NAME,
         values: vec![(marks::SHAPE, shape.clone())],
@@ -385,4 +543,76 @@ fn below(
     let store = group.store();
     let listed = store.context.h5.list(&store.file, addr, false);
     listed.map(|l| l.members).map_err(|e| e.to_string())
+}
+
+/// The encodings of arrays in which values may be missing begin so.
+const NULLABLE: &str = "nullable-";
+
+/// Returns the table that a group is, or why it is none although it says so.
+fn frame(dir: &Arc<dyn Directory>, sep: u8) -> Result<Option<Found>> {
+    let attributes = dir.attributes()?;
+    let marks = Marks(&attributes);
+    if marks.encoding().as_deref() != Some("dataframe") {
+        return Ok(None);
+    }
+    let Some(index) = marks.text(INDEX) else {
+        return Ok(Some(Err("a data frame that names no index".to_owned())));
+    };
+    let Some(order) = marks.texts(COLUMNS) else {
+        return Ok(Some(Err("a data frame without column-order".to_owned())));
+    };
+    let mut table = Table::default();
+    for name in std::iter::once(index.clone()).chain(order) {
+        match values(&**dir, &name, sep)? {
+            Ok(values) => table.columns.push(Column { name, values }),
+            Err(why) if name == index => return Ok(Some(Err(format!("its index {name}: {why}")))),
+            Err(why) => table.left_out.push((name, why)),
+        }
+    }
+    table.attributes = attributes;
+    Ok(Some(Ok(table)))
+}
+
+/// Returns the values of a member of a group, by its encoding.
+fn values(dir: &dyn Directory, name: &str, sep: u8) -> Result<std::result::Result<Values, String>> {
+    let shown = |suffix| visible_with(name.as_bytes(), suffix, sep);
+    let group = match dir.lookup(&shown(""))? {
+        Some(Node::Directory(group)) => group,
+        _ => {
+            return Ok(match dir.lookup(&shown(".npy"))? {
+                Some(Node::File(file)) => Ok(Values::Array(file)),
+                _ => Err("there is no such array".to_owned()),
+            });
+        }
+    };
+    let attributes = group.attributes()?;
+    let marks = Marks(&attributes);
+    let encoding = marks.encoding().unwrap_or_default();
+    let parts = match (encoding.as_str(), encoding.strip_prefix(NULLABLE)) {
+        ("categorical", _) => ["codes", "categories"],
+        (_, Some(_)) => ["values", "mask"],
+        _ => return Ok(Err("a group that is no column".to_owned())),
+    };
+    let mut found = Vec::new();
+    for part in parts {
+        match values(&*group, part, sep)? {
+            Ok(values) => found.push(Box::new(values)),
+            Err(why) => return Ok(Err(format!("{part}: {why}"))),
+        }
+    }
+    let ordered = marks.value(ORDERED).is_some_and(|value| value.data == [1]);
+    let Ok([first, second]) = <[_; 2]>::try_from(found) else {
+        return Ok(Err("a group without its parts".to_owned()));
+    };
+    Ok(Ok(match parts[0] {
+        "codes" => Values::Coded {
+            codes: first,
+            values: second,
+            ordered,
+        },
+        _ => Values::Masked {
+            values: first,
+            mask: second,
+        },
+    }))
 }

@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use self::group::GroupDirectory;
-use self::group::kind::Kinds;
+use self::group::Kinds;
 use crate::dataset::opened::OpenStore;
 use crate::formats::demo::{vector, write_file};
 use crate::formats::pandas;

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use xxhash_rust::xxh3::Xxh3;
 
 use super::marks::{INDEX, Marks};
-use crate::formats::sparse::members::{MEMBERS, check};
+use crate::formats::sparse::{MEMBERS, check};
 use crate::store::base::invalid;
 use crate::store::encode::integers::Integers;
 use crate::store::encode::{NpyArray, text};

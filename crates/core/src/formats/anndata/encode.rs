@@ -9,7 +9,7 @@ use std::sync::Arc;
 use super::marks::{INDEX, Marks, ORDERED, SHAPE, TYPE, VERSION};
 use super::slot::{Place, Role, behind_modality, check_name, directory};
 use crate::formats::sparse::SparseOrder;
-use crate::formats::sparse::members::{self, Checked, SparseMembers};
+use crate::formats::sparse::{self, Checked, SparseMembers};
 use crate::store::base::{Base, invalid, unsupported};
 use crate::store::encode::array::NpyArray;
 use crate::store::encode::dataset::add;
@@ -75,7 +75,7 @@ pub(super) fn plan(base: &dyn Base, key: &ObjectKey, parts: &[Part]) -> Result<P
     if place.role == Role::Index {
         return Err(invalid("the index of a table is one .npy file of text"));
     }
-    let missing = if is_archive || has(&members::MEMBERS) {
+    let missing = if is_archive || has(&sparse::MEMBERS) {
         sparse(base, key, parts, &place, &mut new)?
     } else if has(&["codes", "categories"]) {
         categorical(base, key, &members, &place, &mut new)?
@@ -358,7 +358,7 @@ fn sparse(
     place: &Place,
     new: &mut NewFile,
 ) -> Result<Option<Vec<String>>> {
-    let SparseMembers { arrays, order } = match members::members(base, parts)? {
+    let SparseMembers { arrays, order } = match sparse::members(base, parts)? {
         Ok(found) => found,
         Err(missing) => return Ok(Some(missing)),
     };
@@ -394,7 +394,7 @@ fn sparse(
         indices,
         indptr,
         ..
-    } = members::check(arrays, order, (rows, columns), numbers)?;
+    } = sparse::check(arrays, order, (rows, columns), numbers)?;
     let values = data.elements();
     new.add(
         NewDataset::new(&key.below("data"), data.dtype.clone(), &[values]),

@@ -5,8 +5,8 @@ use std::sync::{Arc, OnceLock};
 
 use serde_json::{Value as Json, json};
 
+use super::NAME;
 use crate::dataset::text;
-use crate::formats::anndata::format::NAME;
 use crate::formats::plain::array::ArrayFile;
 use crate::formats::plain::integers::{int64, integers};
 use crate::formats::plain::lookup::Looked;

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::format::NAME;
+use super::NAME;
 use super::marks::{INDEX, Marks};
 use crate::store::base::{Base, invalid};
 use crate::tree::{Directory, Node};

@@ -3,9 +3,9 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use super::encode;
 use super::rules::{Meaning, check_entries, check_shape, check_text_vector, meaning, numbers};
-use super::sparse;
-use crate::formats::sparse::members::{MEMBERS, check_dims};
+use crate::formats::sparse::{MEMBERS, check_dims};
 use crate::store::base::invalid;
 use crate::store::encode::{NpyArray, text};
 use crate::store::format::{Depth, Inspection};
@@ -109,7 +109,7 @@ impl DafObjects {
         let Ok(members) = members.try_into() else {
             return Ok(());
         };
-        let checked = sparse::check(members, lengths)?;
+        let checked = encode::check_sparse(members, lengths)?;
         if !checked.sorted {
             let why = "rows whose columns are not sorted, or twice there";
             return Err(invalid(why));

@@ -2,16 +2,20 @@
 //!
 //! Source: tanaylab daf 0.2.0-dev.1, `storage/h5fs.py`. Every file has `__daf__` and a copy of each axis of its object.
 //! daf's reader accepts native little-endian numbers, booleans as enumerations, ASCII of fixed width, `\x01` for None,
-//! and sparse matrices with sorted rows without duplicates.
+//! and sparse matrices: groups of CSR parts whose column indices are sorted and unique in each row. Rows are sorted
+//! here.
 
 use std::sync::Arc;
 
+use super::NAME;
 use super::rules::{
     self, MARK, Meaning, check_entries, check_shape, check_text_vector, meaning, numbers,
 };
-use super::{NAME, sparse};
+use crate::formats::sparse::{self, Checked, Pointers, SparseMembers, SparseOrder};
 use crate::store::base::{Base, invalid, unsupported};
 use crate::store::encode::array::NpyArray;
+use crate::store::encode::integers::Integers;
+use crate::store::encode::spooled_file::SpooledFile;
 use crate::store::encode::{ObjectKey, Plan, single, text};
 use crate::store::object::NewFile;
 use crate::store::part::Part;
@@ -49,11 +53,11 @@ pub(crate) fn plan(base: &dyn Base, key: &ObjectKey, parts: &[Part]) -> Result<P
                 check_shape(&array, &lengths)?;
                 add(&mut new, key.path(), &array)?;
             } else if let &[rows, columns] = lengths.as_slice() {
-                let members = match sparse::members(base, parts)? {
+                let members = match sparse_members(base, parts)? {
                     Ok(members) => members,
                     Err(missing) => return Ok(Plan::Incomplete(missing)),
                 };
-                sparse::add(&mut new, base, key, members, (rows, columns))?;
+                add_sparse(&mut new, base, key, members, (rows, columns))?;
             }
         }
         Meaning::Item => {
@@ -157,7 +161,7 @@ fn without_axes(
                 numbers(&kind)?;
             }
         }
-        None => missing.extend(sparse::members(base, parts)?.err().into_iter().flatten()),
+        None => missing.extend(sparse_members(base, parts)?.err().into_iter().flatten()),
     }
     Ok(Plan::Incomplete(missing))
 }
@@ -254,14 +258,126 @@ fn item(name: &str, array: &NpyArray) -> Result<NewAttribute> {
 }
 
 /// Bytes as content.
-pub(crate) fn bytes(bytes: Vec<u8>) -> std::sync::Arc<dyn npyfs_io::content::Content> {
+fn bytes(bytes: Vec<u8>) -> Arc<dyn Content> {
     std::sync::Arc::new(npyfs_io::content::InMemory(bytes))
+}
+
+/// Finds the members, or returns the names of the missing ones.
+fn sparse_members(
+    base: &dyn Base,
+    parts: &[Part],
+) -> Result<std::result::Result<SparseMembers, Vec<String>>> {
+    let found = sparse::members(base, parts)?;
+    if let Ok(sparse_members) = &found
+        && sparse_members.order == Some(SparseOrder::Csc)
+    {
+        return Err(invalid("a sparse matrix that is not CSR: use tocsr()"));
+    }
+    Ok(found)
+}
+
+/// Checks the members of a matrix against each other and its axes.
+pub(crate) fn check_sparse(arrays: [NpyArray; 4], lengths: (u64, u64)) -> Result<Checked> {
+    sparse::check(arrays, SparseOrder::Csr, lengths, numbers)
+}
+
+/// Adds a matrix over two axes.
+fn add_sparse(
+    new: &mut NewFile,
+    base: &dyn Base,
+    key: &ObjectKey,
+    members: SparseMembers,
+    (rows, columns): (u64, u64),
+) -> Result<()> {
+    let Checked {
+        data,
+        indices,
+        indptr,
+        sorted,
+    } = check_sparse(members.arrays, (rows, columns))?;
+    let values = data.elements();
+    let narrow = DType::int(4);
+    let (dtype, data, indices) = if sorted && indices.is(&narrow) {
+        (narrow.clone(), data.clone(), indices.data().clone())
+    } else if sorted {
+        (DType::int(8), data.clone(), indices.wide())
+    } else {
+        let (values, indices) = sort_rows(base, &indptr, &indices, &data, columns)?;
+        let data = NpyArray {
+            data: values,
+            ..data
+        };
+        (DType::int(8), data, indices)
+    };
+    let mut put = |name: &str, dtype: &DType, len: u64, content| {
+        new.add(
+            NewDataset::new(&key.below(name), dtype.clone(), &[len]),
+            content,
+        );
+    };
+    put("data", &data.dtype, values, data.data.clone());
+    put("indices", &dtype, values, indices);
+    if indptr.is(&narrow) {
+        put("indptr", &narrow, indptr.len(), indptr.data().clone());
+    } else {
+        put("indptr", &DType::int(8), indptr.len(), indptr.wide());
+    }
+    let dims = [rows, columns].map(u64::to_le_bytes).concat();
+    let shape = NewAttribute::new("shape", DType::int(8), &[2], dims);
+    new.mark(key.path(), vec![shape]);
+    Ok(())
+}
+
+/// Sorts the values and 64-bit column indices of every row. Needs memory for the longest row.
+fn sort_rows(
+    base: &dyn Base,
+    indptr: &Integers,
+    indices: &Integers,
+    data: &NpyArray,
+    columns: u64,
+) -> Result<(Arc<dyn Content>, Arc<dyn Content>)> {
+    let size = data.dtype.size();
+    let (mut values, mut sorted) = (SpooledFile::new(base), SpooledFile::new(base));
+    let mut pointers = Pointers::new(indptr);
+    let mut start = pointers.next()?;
+    for row in 0..indptr.len().saturating_sub(1) {
+        let end = pointers.next()?;
+        let len = end.saturating_sub(start);
+        let twice = || {
+            invalid(format!(
+                "row {row} has a column twice: use sum_duplicates()"
+            ))
+        };
+        if len > columns {
+            return Err(twice());
+        }
+        let len = usize::try_from(len).map_err(|_| twice())?;
+        let mut columns = vec![0; len];
+        indices.read(start, &mut columns)?;
+        let mut old = vec![0; len.saturating_mul(size)];
+        data.data
+            .read_at(start.saturating_mul(size as u64), &mut old)?;
+        let mut order: Vec<usize> = (0..len).collect();
+        order.sort_unstable_by_key(|&i| columns.get(i));
+        let mut before = -1;
+        for i in order {
+            let column = columns.get(i).copied().unwrap_or(-1);
+            if column == before {
+                return Err(twice());
+            }
+            before = column;
+            sorted.push(&column.to_le_bytes())?;
+            values.push(old.get(i * size..(i + 1) * size).unwrap_or_default())?;
+        }
+        start = end;
+    }
+    Ok((values.finish()?, sorted.finish()?))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::formats::daf::format::Daf;
+    use crate::formats::daf::Daf;
     use crate::store::encode::store::{MemoryBase, part, saved};
     use crate::store::format;
     use npyfs_base::npy::dtype::{Kind, Order};

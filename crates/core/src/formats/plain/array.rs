@@ -1,7 +1,6 @@
 //! A dataset as one `.npy` file.
 
 mod chunks;
-mod text_chunk;
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};

@@ -1,19 +1,20 @@
 //! A group of an HDF5 file as a directory.
+//!
+//! A group may have an additional meaning: a `GroupKind` of another format has a view of each group that bears its
+//! mark. Soft and external links lead to their targets as far as the policy allows.
 
 mod datasets;
-pub mod kind;
-mod links;
 
+use std::collections::HashMap;
 use std::sync::Arc;
 
 use serde_json::{Value as Json, json};
 
 use self::datasets::{DatasetTable, MANY};
-use self::kind::{Composite, GroupKind, GroupView, Kinds};
 use super::NAME;
 use super::small::{BrokenFile, ValueFile};
-use crate::dataset::external;
 use crate::dataset::opened::OpenStore;
+use crate::dataset::{external, text};
 use crate::tree::name::{self, visible_with};
 use crate::tree::{Directory, Learnt, Listing, Node, Scales, Seer, Symlink, VirtualFile, info};
 use npyfs_base::error::{Error, ErrorKind, Result};
@@ -624,5 +625,172 @@ impl Directory for GroupDirectory {
             .is_some_and(|is| is == "nc" || is == "nc4");
         let ask = || Ok(Arc::new(h5.scales(file, self.addr, is_netcdf)?));
         self.scales.get(h5, |_| true, ask)
+    }
+}
+
+/// A kind of group, in any HDF5 file.
+pub trait GroupKind: Send + Sync {
+    /// The name of the format.
+    fn name(&self) -> &'static str;
+
+    /// The member that marks a group as one of this kind; it is not shown. `None` if groups are recognized otherwise.
+    fn mark(&self) -> Option<&'static [u8]> {
+        None
+    }
+
+    /// The attribute that marks a group as one of this kind; `None` if groups are recognized otherwise.
+    fn attribute(&self) -> Option<&'static str> {
+        None
+    }
+
+    /// Returns whether a dataset is listed behind all others, since it can only be deleted after them.
+    fn comes_last(&self, _name: &[u8]) -> bool {
+        false
+    }
+
+    /// Returns the view of a group; `None` if it is not of this kind, with a note if it appeared to be.
+    fn view(
+        &self,
+        group: &GroupDirectory,
+        members: &GroupMembers,
+        notes: &mut Vec<String>,
+    ) -> Result<Option<GroupView>>;
+}
+
+/// The entries that a format adds to a group of plain HDF5.
+#[derive(Default)]
+pub struct GroupView {
+    /// Attributes of the mark that are shown as files.
+    pub values: Vec<Attribute>,
+    /// Groups below that are single objects, by their addresses.
+    pub composites: HashMap<u64, Composite>,
+    /// Objects other than members that are not shown, by name, with the reasons.
+    pub left_out: Vec<(Vec<u8>, String)>,
+    /// Facts for `info`.
+    pub info: Vec<(&'static str, Json)>,
+    /// Whether the group itself is plain HDF5, and only objects in it are of the kind.
+    pub is_plain: bool,
+}
+
+/// The kinds of groups to check for.
+pub type Kinds = &'static [&'static dyn GroupKind];
+
+/// Makes the file beside the directory of a composite, and its suffix.
+type Beside = dyn Fn(&GroupDirectory) -> Result<(&'static str, Arc<dyn VirtualFile>)> + Send + Sync;
+
+/// A group that is a single object of some kind.
+#[derive(Clone)]
+pub struct Composite {
+    /// The name of the kind of group.
+    pub kind: &'static str,
+    /// Small arrays that are shown as files in it, with their names.
+    pub values: Vec<(&'static str, Value)>,
+    /// Makes the file beside its directory.
+    pub beside: Arc<Beside>,
+}
+
+/// The most external links in a chain.
+const MOST_EXTERNAL: usize = 8;
+
+impl GroupDirectory {
+    fn add_soft(&self, name: &[u8], target: &[u8], to: &mut GroupListing) {
+        let h5 = &self.store.context.h5;
+        let resolved = match h5.resolve(&self.store.file, self.addr, target) {
+            Ok(resolved) => resolved,
+            Err(e) => return self.add_broken(name, e.into(), to),
+        };
+        let suffix = match resolved {
+            Resolved::Member(GroupMember::Group { .. }) => "",
+            Resolved::Member(GroupMember::Dataset(dataset)) => {
+                match text::is_over_limit(&self.store, &dataset) {
+                    Ok(true) => "",
+                    _ => ".npy",
+                }
+            }
+            Resolved::Member(GroupMember::Unsupported {
+                sequences: Some(_), ..
+            }) => "",
+            Resolved::Member(GroupMember::Unsupported { reason, .. }) => {
+                let reason = format!("soft link to what is not shown: {reason}");
+                to.left_out.push((name.to_vec(), reason));
+                return;
+            }
+            Resolved::External { file, path } => return self.add_external(name, &file, &path, to),
+            Resolved::Member(_) | Resolved::Missing => "",
+        };
+        let parts: GroupPath = target
+            .split(|&b| b == b'/')
+            .filter(|part| !part.is_empty() && *part != b".")
+            .map(<[u8]>::to_vec)
+            .collect();
+        let mut shown = if target.starts_with(b"/") && self.at_home {
+            self.path_from_top(&parts)
+        } else {
+            let parts: Vec<_> = parts.iter().map(|p| self.visible(p, "")).collect();
+            parts.join(&b'/')
+        };
+        if shown.is_empty() {
+            shown = b".".to_vec();
+        }
+        shown.extend_from_slice(suffix.as_bytes());
+        to.entries
+            .push((self.visible(name, suffix), self.symlink(shown)));
+    }
+
+    fn add_external(&self, name: &[u8], file: &[u8], path: &[u8], to: &mut GroupListing) {
+        match follow(&self.store, file, path, MOST_EXTERNAL) {
+            Err(e) if e.kind == ErrorKind::NotFound => {
+                let why = format!("dangling external link: {}", e.message);
+                to.left_out.push((name.to_vec(), why));
+            }
+            Err(e) => self.add_broken(name, e, to),
+            Ok((other, member)) => {
+                to.others.push(other.clone());
+                match member {
+                    GroupMember::Group { addr, links } => {
+                        self.add_group(&other, name, addr, links, None, to);
+                    }
+                    GroupMember::Dataset(dataset) => {
+                        if dataset.outside
+                            && let Err(e) = external::check(&other, dataset.addr)
+                        {
+                            to.left_out.push((name.to_vec(), e.message));
+                        }
+                        self.add_dataset(&other, name, dataset, to);
+                    }
+                    GroupMember::Unsupported {
+                        addr,
+                        sequences: Some(sequences),
+                        ..
+                    } => self.add_sequences(&other, name, addr, *sequences, to),
+                    GroupMember::Unsupported { reason, .. } => {
+                        to.left_out.push((name.to_vec(), reason))
+                    }
+                    _ => self.add_broken(name, Error::damaged("external link to nothing"), to),
+                }
+            }
+        }
+    }
+}
+
+/// Follows a chain of external links, as far as the policy allows.
+fn follow(
+    store: &Arc<OpenStore>,
+    file: &[u8],
+    path: &[u8],
+    left: usize,
+) -> Result<(Arc<OpenStore>, GroupMember)> {
+    if left == 0 {
+        return Err(Error::damaged("external links that lead on for too long"));
+    }
+    let other = external::open_store(store, file)?;
+    let path = if path.is_empty() { &b"/"[..] } else { path };
+    match other.context.h5.resolve(&other.file, other.root, path)? {
+        Resolved::Member(member) => Ok((other, member)),
+        Resolved::External { file, path } => follow(&other, &file, &path, left - 1),
+        Resolved::Missing => Err(Error::new(
+            ErrorKind::NotFound,
+            format!("no such object in {}", other.file.path.display()),
+        )),
     }
 }

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use super::array;
 use super::names::Suffix;
 use super::yaml::{self, SparseTypes};
-use crate::formats::sparse::members::{Pointers, check_dims};
+use crate::formats::sparse::{Pointers, check_dims};
 use crate::store::encode::NpyArray;
 use crate::store::encode::integers::Integers;
 use crate::store::encode::mapped::Mapped;

@@ -6,7 +6,7 @@ use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
-use super::kind::GroupKind;
+use super::GroupKind;
 use super::{GroupDirectory, GroupListing};
 use crate::dataset::opened::OpenStore;
 use crate::dataset::text;
