@@ -83,7 +83,7 @@ pub fn registry() -> Registry {
     Registry::new(
         [
             Arc::new(hangar::format::Hangar) as Arc<dyn Format>,
-            Arc::new(arkouda::format::Arkouda),
+            Arc::new(arkouda::Arkouda),
             Arc::new(daf::Daf),
             Arc::new(matlab::Matlab),
             Arc::new(anndata::AnnData),

@@ -2,11 +2,11 @@
 //!
 //! Arkouda writes one start per entry and no end of the last (`src/HDF5Msg.chpl` lines 1014 to 1408); in every file of
 //! a set they begin at 0. They are never held in memory: one pass checks them and finds the widest gap, and windows are
-//! read as needed.
+//! read as needed. The result of a pass is kept in a `Once`, which remembers a failure, too.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
-use npyfs_base::error::{Error, Result};
+use npyfs_base::error::{Error, ErrorKind, Result};
 use npyfs_io::content::Content;
 use npyfs_io::rows::{Converted, STEP, read_window, words};
 
@@ -96,6 +96,34 @@ fn complain(window: &[u8], row: u64, mut before: Option<i64>, rule: Rule) -> Err
         before = Some(start);
     }
     Error::damaged("segments that contradict each other")
+}
+
+/// The outcome of a pass. Other threads wait while it runs.
+pub(super) struct Once<T>(Mutex<Option<Result<T>>>);
+
+impl<T> Default for Once<T> {
+    fn default() -> Self {
+        Self(Mutex::default())
+    }
+}
+
+impl<T: Clone> Once<T> {
+    /// Returns the outcome; makes the pass if there is none yet. A failure because the files changed is not remembered.
+    pub(super) fn get(&self, take: impl FnOnce() -> Result<T>) -> Result<T> {
+        let mut known = self.0.lock().unwrap_or_else(|e| e.into_inner());
+        if let Some(outcome) = &*known {
+            return outcome.clone();
+        }
+        let outcome = take();
+        let lasting = match &outcome {
+            Ok(_) => true,
+            Err(e) => e.kind == ErrorKind::Damaged,
+        };
+        if lasting {
+            *known = Some(outcome.clone());
+        }
+        outcome
+    }
 }
 
 #[cfg(test)]

@@ -1,22 +1,27 @@
 //! Objects that are directories of members: which members make up which object, and when it is complete.
+//!
+//! `RowKeys` has the keys of a GroupBy as a number for each row: it says which rows Arkouda may consider equal, and
+//! which it may not. Integers of more than 64 bits are a group of limbs, lowest first.
 
-use super::keys::RowKeys;
-use super::limbs::limb;
-use super::members::{
-    CATEGORICAL, Complete, GROUPED, INDEX, MAX_BITS, WrittenMember, WrittenMembers, complete,
-    is_member, missing, names, numbered,
-};
+use xxhash_rust::xxh3::{xxh3_64, xxh3_64_with_seed};
+
 use super::was::{Was, recode, type_over};
-use super::{Type, add as add_array, below, grouping, limbs, marks, numbers, strings, vector};
+use super::{
+    CATEGORICAL, Complete, GROUPED, INDEX, MAX_BITS, Type, WrittenMember, WrittenMembers,
+    add as add_array, add_string_members, below, bytes_dtype, complete, grouping, is_member, marks,
+    missing, names, numbered, numbers, vector,
+};
 use crate::store::base::{Base, invalid};
 use crate::store::encode::ObjectKey;
 use crate::store::encode::array::NpyArray;
 use crate::store::encode::integers::Integers;
+use crate::store::encode::mapped::Mapped;
+use crate::store::encode::text::windows;
 use crate::store::object::NewFile;
 use crate::store::part::Part;
 use npyfs_base::error::Result;
-use npyfs_base::npy::dtype::{DType, Kind};
-use npyfs_hdf5::{NewAttribute, NewDataset};
+use npyfs_base::npy::dtype::{DType, Kind, Order};
+use npyfs_hdf5::{NewAttribute, NewDataset, NewElement};
 
 /// Adds the object that its members make up.
 pub(super) fn add(
@@ -169,9 +174,9 @@ impl CompositeWriter<'_> {
                 let was = self.was(&path)?;
                 match array.shape.as_slice() {
                     // A part of an object has one dimension; two are how big integers are shown.
-                    &[len, limbs] if array.dtype == limb() && !was.is(Type::ArrayView) => {
+                    &[len, limbs] if array.dtype == limb_dtype() && !was.is(Type::ArrayView) => {
                         let bits = if was.is_bigint { was.max_bits } else { -1 };
-                        limbs::add_columns(self.new, &path, &array, (len, limbs), bits).map(Ok)
+                        add_limbs(self.new, &path, &array, (len, limbs), bits).map(Ok)
                     }
                     _ => self.add(&path, &array, &was).map(Ok),
                 }
@@ -198,12 +203,12 @@ impl CompositeWriter<'_> {
         }
         match (array.kind(), array.shape.as_slice()) {
             (Some(Kind::Uint), &[len, limbs])
-                if was.is_bigint && array.little().dtype == limb() =>
+                if was.is_bigint && array.little().dtype == limb_dtype() =>
             {
-                limbs::add_columns(self.new, path, array, (len, limbs), was.max_bits)
+                add_limbs(self.new, path, array, (len, limbs), was.max_bits)
             }
-            (Some(Kind::Uint), &[len]) if was.is_bigint && array.little().dtype == limb() => {
-                limbs::add_columns(self.new, path, array, (len, 1), was.max_bits)
+            (Some(Kind::Uint), &[len]) if was.is_bigint && array.little().dtype == limb_dtype() => {
+                add_limbs(self.new, path, array, (len, 1), was.max_bits)
             }
             (Some(Kind::Bytes | Kind::Text), &[_]) if was.is(Type::Categorical) => {
                 let inside = path.get(self.above..).unwrap_or_default();
@@ -238,8 +243,8 @@ impl CompositeWriter<'_> {
         let member = members.get("values");
         if let Some(member) = member.filter(|member| member.file.is_some()) {
             let values = self.open(member, "values")?;
-            if values.dtype == strings::bytes() {
-                strings::add_members(self.new, path, &values, segments)?;
+            if values.dtype == bytes_dtype() {
+                add_string_members(self.new, path, &values, segments)?;
                 return Ok(Ok(()));
             }
         }
@@ -434,7 +439,7 @@ impl CompositeWriter<'_> {
         }
         match index.below.get("values") {
             Some(values) if values.file.is_some() => {
-                Ok(self.open(values, "values")?.dtype == strings::bytes())
+                Ok(self.open(values, "values")?.dtype == bytes_dtype())
             }
             _ => Ok(false),
         }
@@ -452,7 +457,7 @@ impl CompositeWriter<'_> {
         for number in 0..count {
             let name = format!("Limb_{number}");
             let array = self.array(members, &name)?;
-            if array.dtype != limb() {
+            if array.dtype != limb_dtype() {
                 let dtype = array.dtype.name();
                 return Err(invalid(format!("{name} is {dtype}, and must be <u8")));
             }
@@ -463,7 +468,7 @@ impl CompositeWriter<'_> {
             let data = array.data.clone();
             numbers(self.new, &below(path, &name), &array, Type::Pdarray, data)?;
         }
-        limbs::mark(self.new, path, count, max_bits);
+        mark_limbs(self.new, path, count, max_bits);
         Ok(Ok(()))
     }
 
@@ -509,5 +514,292 @@ impl CompositeWriter<'_> {
         let counted = ["codes", "segments", "Limb_0"].map(|name| below(path, name));
         let dataset = find(path).or_else(|| counted.iter().find_map(|path| find(path)))?;
         dataset.shape.first().copied()
+    }
+}
+
+/// The most rows that are compared: all are in memory.
+const MOST_ROWS: u64 = 8 << 20;
+
+/// The longest string of a key, which is in memory.
+const LONGEST: u64 = 64 << 20;
+
+/// All keys together, row by row.
+pub(super) struct RowKeys {
+    /// Rows with equal keys have equal numbers. Zeros of both signs are equal, and so are all NaNs.
+    equal: Vec<u64>,
+    /// Rows with different keys have different numbers. Every NaN is different.
+    different: Vec<u64>,
+}
+
+impl RowKeys {
+    /// Returns the keys of an object that were just added, with this many rows; `None` if there are too many.
+    pub(super) fn of(new: &NewFile, path: &[String], keys: u64, rows: u64) -> Result<Option<Self>> {
+        let Some(count) = usize::try_from(rows).ok().filter(|_| rows <= MOST_ROWS) else {
+            return Ok(None);
+        };
+        let mut all = Self {
+            equal: vec![0; count],
+            different: vec![0; count],
+        };
+        for number in 0..keys {
+            let path = below(path, &format!("KEY_{number}"));
+            if let Some(codes) = find(new, &path).or_else(|| find(new, &below(&path, "codes"))) {
+                all.numbers(&codes)?;
+            } else if let Some(segments) = find(new, &below(&path, "segments")) {
+                let Some(values) = find(new, &below(&path, "values")) else {
+                    return Ok(None);
+                };
+                all.strings(&values, &Integers::new("segments", segments)?)?;
+            } else {
+                for limb in 0.. {
+                    match find(new, &below(&path, &format!("Limb_{limb}"))) {
+                        Some(limb) => all.numbers(&limb)?,
+                        None => break,
+                    }
+                }
+            }
+        }
+        Ok(Some(all))
+    }
+
+    fn add(&mut self, row: usize, equal: u64, different: u64) {
+        if let (Some(of), Some(not)) = (self.equal.get_mut(row), self.different.get_mut(row)) {
+            *of = xxh3_64_with_seed(&equal.to_le_bytes(), *of);
+            *not = xxh3_64_with_seed(&different.to_le_bytes(), *not);
+        }
+    }
+
+    fn numbers(&mut self, array: &NpyArray) -> Result<()> {
+        let Some((kind, size, order)) = array.scalar().filter(|(_, size, _)| *size > 0) else {
+            return Ok(());
+        };
+        let mut row = 0;
+        windows(array, size, |block| {
+            for bytes in block.chunks_exact(size) {
+                let own = xxh3_64(bytes);
+                match float(bytes, kind, order) {
+                    Some(value) if value.is_nan() => self.add(row, u64::MAX, row as u64),
+                    Some(0.0) => self.add(row, 0, own),
+                    _ => self.add(row, own, own),
+                }
+                row += 1;
+            }
+            Ok(())
+        })
+    }
+
+    fn strings(&mut self, values: &NpyArray, segments: &Integers) -> Result<()> {
+        let mut bytes = Vec::new();
+        let mut before: Option<(usize, u64)> = None;
+        let mut add = |row: usize, from: u64, to: u64| -> Result<()> {
+            let len = to.saturating_sub(from);
+            if len > LONGEST {
+                return Err(invalid(format!("a key of more than {LONGEST} bytes")));
+            }
+            bytes.resize(usize::try_from(len).unwrap_or(0), 0);
+            values.data.read_at(from, &mut bytes)?;
+            let own = xxh3_64(&bytes);
+            self.add(row, own, own);
+            Ok(())
+        };
+        segments.each(|row, start| {
+            let start = u64::try_from(start).unwrap_or(0);
+            if let Some((row, from)) = before {
+                add(row, from, start)?;
+            }
+            before = Some((usize::try_from(row).unwrap_or(usize::MAX), start));
+            Ok(())
+        })?;
+        match before {
+            Some((row, from)) => add(row, from, values.data.len()),
+            None => Ok(()),
+        }
+    }
+
+    /// Checks that rows are grouped by their keys: every row occurs once in the permutation, all rows of a group are
+    /// equal, no two groups are, and the unique key of each group is one of its rows.
+    pub(super) fn check(
+        &self,
+        permutation: &Integers,
+        segments: &Integers,
+        unique: &Integers,
+    ) -> Result<()> {
+        let read = |array: &Integers| -> Result<Vec<i64>> {
+            let count = usize::try_from(array.len().min(MOST_ROWS + 1)).unwrap_or(0);
+            let mut all = vec![0; count];
+            array.read(0, &mut all)?;
+            Ok(all)
+        };
+        let (starts, unique) = (read(segments)?, read(unique)?);
+        let mut starts = starts.into_iter().peekable();
+        let mut seen = vec![false; self.equal.len()];
+        let mut groups: Vec<(u64, u64)> = Vec::new();
+        let mut empty = 0;
+        permutation.each(|place, row| {
+            let mut begun = 0;
+            while starts
+                .next_if(|&start| u64::try_from(start).is_ok_and(|start| start <= place))
+                .is_some()
+            {
+                begun += 1;
+            }
+            let at = usize::try_from(row).unwrap_or(usize::MAX);
+            let (Some(&equal), Some(&different), Some(seen)) =
+                (self.equal.get(at), self.different.get(at), seen.get_mut(at))
+            else {
+                return Err(invalid(format!("permutation: there is no row {row}")));
+            };
+            if std::mem::replace(seen, true) {
+                return Err(invalid(format!("permutation has row {row} twice")));
+            }
+            if begun > 0 {
+                empty += begun - 1;
+                groups.push((equal, different));
+            }
+            match groups.last() {
+                Some((of, _)) if *of == equal => Ok(()),
+                Some(_) => Err(invalid(format!(
+                    "row {row} has another key than the group that segments and permutation put it into"
+                ))),
+                None => Err(invalid("segments: the first group does not begin at 0")),
+            }
+        })?;
+        let mut all: Vec<u64> = groups.iter().map(|(_, different)| *different).collect();
+        all.sort_unstable();
+        if all.windows(2).any(|two| two[0] == two[1]) {
+            return Err(invalid("segments: two groups have the same key"));
+        }
+        // If a group is empty, it is unknown which group each unique key belongs to.
+        if empty == 0 && groups.len() == unique.len() {
+            for (number, ((of, _), row)) in groups.iter().zip(unique).enumerate() {
+                let key = usize::try_from(row)
+                    .ok()
+                    .and_then(|row| self.equal.get(row));
+                if key != Some(of) {
+                    let why =
+                        format!("unique_key_idx: number {number} is {row}, a row of another group");
+                    return Err(invalid(why));
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Returns the value, if it is a float.
+fn float(bytes: &[u8], kind: Kind, order: Order) -> Option<f64> {
+    if kind != Kind::Float {
+        return None;
+    }
+    let is_big = matches!(order, Order::Big);
+    if let Ok(eight) = <[u8; 8]>::try_from(bytes) {
+        return Some(if is_big {
+            f64::from_be_bytes(eight)
+        } else {
+            f64::from_le_bytes(eight)
+        });
+    }
+    let four = <[u8; 4]>::try_from(bytes).ok()?;
+    Some(f64::from(if is_big {
+        f32::from_be_bytes(four)
+    } else {
+        f32::from_le_bytes(four)
+    }))
+}
+
+/// Returns a dataset of the new file.
+fn find(new: &NewFile, path: &[String]) -> Option<NpyArray> {
+    let mut datasets = new.outline.datasets.iter().zip(&new.data);
+    let (dataset, data) = datasets.find(|(dataset, _)| dataset.path == path)?;
+    let NewElement::Array(dtype) = &dataset.element else {
+        return None;
+    };
+    let dtype: DType = dtype.clone();
+    Some(NpyArray {
+        dtype,
+        shape: dataset.shape.clone(),
+        data: data.clone(),
+    })
+}
+
+/// The most limbs of a number.
+const MOST_LIMBS: usize = 1024;
+
+/// The type of a limb.
+fn limb_dtype() -> DType {
+    DType::scalar(Kind::Uint, 8, Order::Little)
+}
+
+/// Adds limbs in columns, lowest first. Each number has at most `max_bits`, unless that is -1.
+fn add_limbs(
+    new: &mut NewFile,
+    path: &[String],
+    array: &NpyArray,
+    (len, limbs): (u64, u64),
+    max_bits: i64,
+) -> Result<()> {
+    let count = usize::try_from(limbs)
+        .ok()
+        .filter(|n| (1..=MOST_LIMBS).contains(n));
+    let count = count.ok_or_else(|| invalid(format!("big integers of {limbs} limbs")))?;
+    let array = array.little();
+    for number in 0..count {
+        let unused = unused(number, max_bits);
+        let take = move |first: u64, from: &[u8], to: &mut [u8]| {
+            let rows = from.chunks_exact(8 * count).zip(to.chunks_exact_mut(8));
+            for ((row, place), at) in rows.zip(first..) {
+                let bytes = row.get(8 * number..8 * number + 8).unwrap_or(&[0; 8]);
+                place.copy_from_slice(bytes);
+                let value = u64::from_le_bytes(bytes.try_into().unwrap_or_default());
+                if value & unused != 0 {
+                    let why = format!("number {at} has more than {max_bits} bits");
+                    return Err(invalid(why));
+                }
+            }
+            Ok(())
+        };
+        let column = NpyArray {
+            dtype: limb_dtype(),
+            shape: vec![len],
+            data: Mapped::content(array.data.clone(), 8 * count, 8, take),
+        };
+        let path = below(path, &format!("Limb_{number}"));
+        let data = column.data.clone();
+        numbers(new, &path, &column, Type::Pdarray, data)?;
+    }
+    mark_limbs(new, path, limbs, max_bits);
+    Ok(())
+}
+
+/// Marks a group of limbs as integers.
+fn mark_limbs(new: &mut NewFile, path: &[String], limbs: u64, max_bits: i64) {
+    let mut attributes = marks(Type::Pdarray);
+    attributes.push(NewAttribute::int("isBigInt", 1));
+    attributes.push(NewAttribute::int("MaxBits", max_bits));
+    attributes.push(NewAttribute::int("NumLimbs", limbs as i64));
+    new.mark(path, attributes);
+}
+
+/// Returns the bits of a limb that no number has.
+fn unused(limb: usize, max_bits: i64) -> u64 {
+    let Ok(bits) = u64::try_from(max_bits) else {
+        return 0;
+    };
+    match bits.saturating_sub(64 * limb as u64) {
+        left @ 0..64 => u64::MAX << left,
+        _ => 0,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::unused;
+
+    #[test]
+    fn bits_beyond_the_last_are_not_used() {
+        assert_eq!(unused(0, -1), 0);
+        assert_eq!((unused(0, 70), unused(1, 70)), (0, u64::MAX << 6));
+        assert_eq!((unused(0, 64), unused(1, 64)), (0, u64::MAX));
+        assert_eq!(unused(0, 1), u64::MAX << 1);
     }
 }

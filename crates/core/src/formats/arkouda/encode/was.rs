@@ -5,8 +5,8 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use super::members::{CATEGORICAL, GROUPED, MAX_BITS};
-use super::{Type, below, marks, strings};
+use super::{CATEGORICAL, GROUPED, MAX_BITS};
+use super::{Type, below, bytes_dtype, marks, put_strings};
 use crate::formats::arkouda::marks::Marks;
 use crate::store::base::{Base, invalid};
 use crate::store::encode::array::NpyArray;
@@ -130,11 +130,11 @@ pub(super) fn recode(
     })?;
     let (len, count) = (values.len(), known.len() as u64);
     let na = Integers::new("NA_Codes", member("NA_Codes")?)?;
-    strings::put(
+    put_strings(
         new,
         &below(path, "categories"),
         [
-            (len, values.finish()?, strings::bytes()),
+            (len, values.finish()?, bytes_dtype()),
             (count, starts.finish()?, DType::int(8)),
         ],
     );
