@@ -25,8 +25,8 @@ use npyfs_base::error::{Error, ErrorKind, Result};
 use npyfs_io::file;
 use npyfs_io::remote::Address;
 
-/// Ends of names of HDF5 files, in lower case: of HDF5's own programs, netCDF-4, MATLAB, AnnData and MuData, loom, NeXus, and of
-/// satellites. Formats have some more.
+/// Ends of names of HDF5 files, in lower case: of HDF5's own programs, netCDF-4, MATLAB, AnnData and MuData, loom,
+/// NeXus, and of satellites. Formats have some more.
 const ENDINGS: [&str; 16] = [
     ".h5", ".hdf5", ".hdf", ".he5", ".h5ad", ".h5mu", ".h5df", ".h5fs", ".nc", ".nc4", ".cdf",
     ".mat", ".loom", ".nxs", ".nx5", ".nwb",
@@ -35,7 +35,8 @@ const ENDINGS: [&str; 16] = [
 /// The files of which a Zarr store has one in its directory.
 const ZARR: [&str; 3] = [".zgroup", ".zarray", "zarr.json"];
 
-/// Returns whether a name is one of a store that is one HDF5 file: such a file is looked into, and is damage if it is none.
+/// Returns whether a name is one of a store that is one HDF5 file: such a file is looked into, and is damage if it is
+/// none.
 pub(crate) fn is_called_as_a_store(name: &str, formats: &Registry) -> bool {
     let name = name.to_ascii_lowercase();
     let own = formats.iter().flat_map(|format| format.endings());
@@ -82,7 +83,7 @@ pub(crate) fn what_begins_so(head: &[u8]) -> &'static str {
 pub fn registry() -> Registry {
     Registry::new(
         [
-            Arc::new(hangar::format::Hangar) as Arc<dyn Format>,
+            Arc::new(hangar::Hangar) as Arc<dyn Format>,
             Arc::new(arkouda::Arkouda),
             Arc::new(daf::Daf),
             Arc::new(matlab::Matlab),

@@ -4,11 +4,11 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::SystemTime;
 
+use super::stage;
+use super::stage::commit::Author;
 use crate::dataset::context::Context;
 use crate::formats::hangar::repository::Repository;
-use crate::formats::hangar::stage::author::Author;
 use crate::formats::hangar::stage::checkout::Checkout;
-use crate::formats::hangar::stage::create::create;
 use crate::formats::hangar::stage::sample::NewSample;
 use crate::store::staging::Expected;
 use npyfs_base::error::Result;
@@ -50,7 +50,7 @@ fn fill(top: &Path, program: &Path) -> Result<()> {
         name: "npyfs demo".into(),
         email: "demo@example.com".into(),
     };
-    let folder = create(top, &author, program)?;
+    let folder = stage::create(top, &author, program)?;
     let options = FsOptions::default();
     let h5 = H5::workers(Reach::of(top, options.external));
     let context = Arc::new(Context::new(h5, options));

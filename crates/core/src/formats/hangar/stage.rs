@@ -4,45 +4,58 @@
 //! Changes to tables go through the worker that keeps the lock (`npyfs_hdf5::LmdbWriter`); tables are read like those
 //! of any repository. Between any two steps Hangar accepts the repository. If Hangar's own order of steps leaves a
 //! moment in which it would not, the order here differs, and a comment says so.
+//!
+//! A reset takes the staging area back to its branch, as Hangar's `reset_staging_area` does. Hangar removes the samples
+//! first and resets the list last. Here the list comes first, so that a process that dies in between leaves samples
+//! without names, and never names without samples. Samples that the commit has are never removed: Hangar's own commit,
+//! if interrupted at the wrong moment, leaves them among the new ones.
+//!
+//! Columns and samples have names in two forms: the one that a mount shows, and the one that Hangar accepts. `create`
+//! makes a repository as `hangar init` does (`context.py`, `init_repo`).
 
-pub mod author;
 pub mod builder;
 pub mod checkout;
 pub mod commit;
-pub mod create;
 pub mod data;
-pub mod frame;
 pub mod geometry;
 pub mod markers;
-pub mod names;
 pub mod records;
-pub mod reset;
 pub mod sample;
 pub mod schema;
-mod staging;
 pub mod target;
 pub mod tree;
 
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::fs::File;
 use std::io;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use serde_bytes::ByteBuf;
 
+use self::commit::Author;
+use self::markers::DataFile;
+use self::records::{CommitRecords, RecordChange, difference};
+use self::schema::{ColumnCompression, NewColumn, NewSamples, dtype_named};
+use super::key::shown;
+use super::record::Record;
+use super::repository::{self, Repository};
+use super::{BRANCHES, key};
 use crate::dataset::context::Context;
-use crate::formats::hangar::BRANCHES;
-use crate::formats::hangar::repository::{self, Repository};
-use names::check_name;
+use crate::store::staging::{
+    ColumnError, ColumnRequest, Expected, SamplesKind, StagedKind, Staging,
+};
+use crate::store::target::check_name as check_shown_name;
+use crate::tree::name::{unescape, visible};
 use npyfs_base::error::{Error, ErrorKind, Result};
 use npyfs_base::options::FsOptions;
+use npyfs_base::printable;
 use npyfs_hdf5::program::program;
 use npyfs_hdf5::{
     H5, H5Error, LmdbWriter, LockError, LockRow, Reach, TableOp, TableTransaction, TablesOutcome,
     WriterLock,
 };
 use npyfs_io::owner::Owner;
-use records::CommitRecords;
-use schema::NewColumn;
 
 /// The key of the writer lock in `branch.lmdb` (`records/heads.py`).
 const LOCK: &[u8] = b"writerlock:";
@@ -238,6 +251,367 @@ fn busy(who: &str) -> Error {
     Error::new(ErrorKind::Os(libc::EBUSY), message)
 }
 
+/// The number of changed samples of a column.
+#[derive(Default)]
+struct Count {
+    added: u64,
+    modified: u64,
+    deleted: u64,
+}
+
+impl Staging for Stage {
+    fn status(&self) -> Result<String> {
+        let state = self.state()?;
+        let holder = self.holder()?;
+        let mut columns: BTreeMap<Vec<u8>, Count> = BTreeMap::new();
+        difference(&state.base, &state.staged, |key, change| {
+            let Some((_, column, below)) = parts(key) else {
+                return;
+            };
+            let count = columns.entry(visible(column, "")).or_default();
+            // The record of the column itself is no sample.
+            match change {
+                _ if below.is_none() => {}
+                RecordChange::Added(_) => count.added += 1,
+                RecordChange::Changed(_) => count.modified += 1,
+                RecordChange::Removed(_) => count.deleted += 1,
+            }
+        });
+        let head = state.head.as_deref().unwrap_or("no commit yet");
+        let branch = printable::line(&state.branch);
+        let mut out = format!("branch {branch}, {head}\n");
+        if let Some(holder) = holder {
+            out += &format!("{}\n", printable::line(&holder));
+        }
+        if !state.is_changed() {
+            out += "nothing is staged\n";
+        }
+        for (column, count) in columns {
+            let Count {
+                added,
+                modified,
+                deleted,
+            } = count;
+            let column = printable::name(&column);
+            out += &format!("{column}: {added} added, {modified} modified, {deleted} deleted\n");
+        }
+        Ok(out)
+    }
+
+    fn each(&self, see: &mut dyn FnMut(StagedKind, &[u8])) -> Result<()> {
+        let state = self.state()?;
+        let names = StagedNames::new(self, &state);
+        difference(&state.base, &state.staged, |key, change| {
+            let kind = match change {
+                RecordChange::Added(_) => StagedKind::Added,
+                RecordChange::Changed(_) => StagedKind::Modified,
+                RecordChange::Removed(_) => StagedKind::Deleted,
+            };
+            see(kind, &names.of(key));
+        });
+        Ok(())
+    }
+
+    fn commit(&self, message: &str, expected: &Expected) -> Result<String> {
+        Self::commit(self, message, expected)
+    }
+
+    fn reset(&self) -> Result<String> {
+        let removed = Self::reset(self)?;
+        let (records, samples, files) = (removed.records, removed.samples, removed.files);
+        Ok(format!(
+            "{records} records set back, {samples} samples and {files} data files removed\n"
+        ))
+    }
+
+    fn create_column(&self, new: &ColumnRequest) -> std::result::Result<(), ColumnError> {
+        let column = NewColumn {
+            nested: new.nested,
+            samples: samples(new)?,
+        };
+        Ok(self.stage_column(&new.name, &column)?)
+    }
+}
+
+/// Returns the samples of a new column.
+fn samples(new: &ColumnRequest) -> std::result::Result<NewSamples, ColumnError> {
+    let usage = |why: String| ColumnError::Usage(why);
+    let (dtype, shape) = match (new.kind, &new.dtype, &new.shape) {
+        (SamplesKind::Text, ..) => return Ok(NewSamples::Text),
+        (SamplesKind::Bytes, ..) => return Ok(NewSamples::Bytes),
+        (SamplesKind::Arrays, Some(dtype), Some(shape)) => (dtype, shape),
+        (SamplesKind::Arrays, ..) => {
+            return Err(usage("a column of arrays needs a dtype and a shape".into()));
+        }
+    };
+    let no_dtype = || usage(format!("{dtype}: no dtype that Hangar takes"));
+    let compression = new.compression.as_deref().map(ColumnCompression::parse);
+    Ok(NewSamples::Arrays {
+        dtype: dtype_named(dtype).ok_or_else(no_dtype)?,
+        shape: shape.clone(),
+        fixed: !new.variable,
+        backend: new.backend.clone(),
+        compression: compression.transpose().map_err(|e| usage(e.message))?,
+    })
+}
+
+/// The kind, column and key of a record; the record of the column itself has no key.
+type Parts<'a> = (u8, &'a [u8], Option<&'a [u8]>);
+
+/// Splits the key of a record.
+fn parts(key: &[u8]) -> Option<Parts<'_>> {
+    let [kind @ (b'f' | b'n' | b's'), b':', rest @ ..] = key else {
+        return None;
+    };
+    let at = rest.iter().position(|&b| b == b':')?;
+    let below = (*kind != b's').then_some(&rest[at + 1..]);
+    Some((*kind, &rest[..at], below))
+}
+
+/// The names below `stage/` as a mount shows them.
+struct StagedNames {
+    suffixes: HashMap<Vec<u8>, &'static str>,
+}
+
+impl StagedNames {
+    /// Collects the suffixes of the columns.
+    fn new(stage: &Stage, state: &StageState) -> Self {
+        let mut suffixes = HashMap::new();
+        for (key, digest) in state.base.iter().chain(state.staged.iter()) {
+            if let Some((b's', column, _)) = parts(key)
+                && let Ok(digest) = std::str::from_utf8(digest)
+                && let Ok(schema) = stage.repository.schema(digest)
+            {
+                suffixes.insert(column.to_vec(), schema.suffix());
+            }
+        }
+        Self { suffixes }
+    }
+
+    /// Returns the name of a record.
+    fn of(&self, key: &[u8]) -> Vec<u8> {
+        let Some((kind, column, below)) = parts(key) else {
+            return visible(key, "");
+        };
+        let suffix = self.suffixes.get(column).copied().unwrap_or_default();
+        let mut name = visible(column, "");
+        name.push(b'/');
+        let Some(below) = below else {
+            return name;
+        };
+        let nested = (kind == b'n').then(|| below.iter().position(|&b| b == b':'));
+        match nested.flatten() {
+            Some(at) => {
+                name.extend(shown(&below[..at], ""));
+                name.push(b'/');
+                name.extend(shown(&below[at + 1..], suffix));
+            }
+            None => name.extend(shown(below, suffix)),
+        }
+        name
+    }
+}
+
+/// The longest row of `stage_hash.lmdb`.
+const LONGEST: usize = 4096;
+
+/// The counts of what a reset removed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Removed {
+    /// The number of records that were reset.
+    pub records: u64,
+    /// The number of samples that only the staging area had.
+    pub samples: u64,
+    /// The number of data files.
+    pub files: u64,
+}
+
+impl Stage {
+    /// Removes all staged changes.
+    pub fn reset(&self) -> Result<Removed> {
+        let folder = &self.repository.folder.path;
+        let mut locked = self.lock()?;
+        let state = self.state()?;
+        let mut removed = Removed::default();
+        let mut back = Vec::new();
+        difference(&state.staged, &state.base, |key, change| {
+            removed.records += 1;
+            back.push(match change {
+                RecordChange::Removed(_) => TableOp::delete(key),
+                RecordChange::Added(value) | RecordChange::Changed(value) => {
+                    TableOp::put(key, value)
+                }
+            });
+        });
+        let (forgotten, kept) = self.new_samples(&state)?;
+        removed.samples = forgotten.len() as u64;
+        let forget = forgotten.into_iter().map(TableOp::delete).collect();
+        let steps = vec![
+            TableTransaction::new("stage_ref.lmdb", back),
+            TableTransaction::new("hash.lmdb", forget),
+            TableTransaction::new("stage_hash.lmdb", vec![TableOp::Clear]),
+        ];
+        self.write(&mut locked, steps)?;
+        for file in markers::staged(folder)? {
+            if kept.contains(&file) {
+                markers::store(folder, self.owner(), std::slice::from_ref(&file))?;
+            } else if !file.is_stored(folder) {
+                file.remove(folder)?;
+                removed.files += 1;
+            }
+            file.unstage(folder)?;
+        }
+        Ok(removed)
+    }
+
+    /// Returns the keys of `hash.lmdb` that were added since the last commit and are not in it, and the files of the
+    /// keys that are in it.
+    fn new_samples(&self, state: &StageState) -> Result<(Vec<Vec<u8>>, HashSet<DataFile>)> {
+        let mut new = Vec::new();
+        self.repository.stage_hashes.rows(b"h:", LONGEST, |rows| {
+            new.extend(rows.into_iter().map(|(key, value)| (key.into_vec(), value)));
+            Ok(())
+        })?;
+        let mut forgotten = Vec::new();
+        let mut kept = HashSet::new();
+        let committed: HashSet<&[u8]> = match new.is_empty() {
+            true => HashSet::new(),
+            false => state.base.iter().map(|(_, digest)| digest).collect(),
+        };
+        for (key, value) in new {
+            if !committed.contains(&key[2..]) {
+                forgotten.push(key);
+                continue;
+            }
+            let record = Record::parse(&String::from_utf8_lossy(&value)).ok();
+            if let Some((backend, uid)) =
+                record.as_ref().and_then(|r| Some((r.backend(), r.uid()?)))
+            {
+                kept.insert(DataFile::new(backend, uid));
+            }
+        }
+        Ok((forgotten, kept))
+    }
+}
+
+/// The longest key and the longest name of a column (`utils.py`, `is_suitable_user_key`).
+const LONGEST_NAME: usize = 64;
+
+/// The place of a sample in the repository.
+pub struct At {
+    /// Name of the column.
+    pub column: Vec<u8>,
+    /// The stored key; that of a subsample begins with the key of its sample.
+    pub key: Vec<u8>,
+    /// The column is nested: its samples are sets of samples.
+    pub nested: bool,
+}
+
+/// Returns the column and key for the names behind `stage`, the last without its suffix.
+pub fn at(names: &[Vec<u8>]) -> Result<At> {
+    let (column, keys) = stored_names(names);
+    if !matches!(keys.len(), 1 | 2) {
+        return Err(Error::new(
+            ErrorKind::Os(libc::EROFS),
+            "samples stand in columns, subsamples in samples, and nothing below them",
+        ));
+    }
+    check_name(&column, "column")?;
+    for key in &keys {
+        check_name(key, "key")?;
+    }
+    Ok(At {
+        column,
+        nested: keys.len() == 2,
+        key: keys.join(&b':'),
+    })
+}
+
+/// Refuses a name that Hangar would refuse.
+pub fn check_name(name: &[u8], what: &str) -> Result<()> {
+    let digits = key::digits(name).unwrap_or(name);
+    let fits = |b: &u8| b.is_ascii_alphanumeric() || matches!(b, b'.' | b'-' | b'_');
+    if digits.is_empty() || digits.len() > LONGEST_NAME || !digits.iter().all(fits) {
+        let shown = String::from_utf8_lossy(digits);
+        let why = format!(
+            "{what} {shown:?}: Hangar takes at most {LONGEST_NAME} letters, digits, dots, - and _"
+        );
+        return Err(Error::new(ErrorKind::Os(libc::EINVAL), why));
+    }
+    Ok(())
+}
+
+/// Checks that the mount would show column and keys under the names behind `stage`, the last with `suffix`.
+pub fn check_shown(names: &[Vec<u8>], suffix: &str) -> Result<()> {
+    for (at, name) in names.iter().enumerate() {
+        let suffix = if at + 1 == names.len() { suffix } else { "" };
+        let as_shown = match at {
+            0 => visible(&unescape(name), suffix),
+            _ => key::shown(&key::stored(name), suffix),
+        };
+        check_shown_name(name, suffix, as_shown)?;
+    }
+    Ok(())
+}
+
+/// Returns the stored names of a column and, behind it, of a sample.
+pub fn stored_names(names: &[Vec<u8>]) -> (Vec<u8>, Vec<Vec<u8>>) {
+    let (column, keys) = names
+        .split_first()
+        .map_or((&[][..], names), |(c, k)| (&c[..], k));
+    (
+        unescape(column),
+        keys.iter().map(|k| key::stored(k)).collect(),
+    )
+}
+
+/// The version of Hangar that has this format.
+const VERSION: &str = "0.5.2";
+
+/// The tables beside [`BRANCHES`].
+const OTHERS: [&str; 4] = ["ref.lmdb", "hash.lmdb", "stage_ref.lmdb", "stage_hash.lmdb"];
+
+const README: &str = "This directory holds a Hangar repository: https://hangar-py.readthedocs.io\n\
+    Do not edit, rename or remove anything in it by hand.\n";
+
+/// Makes a repository in `top`, which must not have one. Returns the directory with the tables.
+pub fn create(top: &Path, author: &Author, program: &Path) -> Result<PathBuf> {
+    let folder = top.join(".hangar");
+    let about = |e: std::io::Error| Error::from(e).about(folder.display());
+    std::fs::create_dir(&folder).map_err(about)?;
+    for name in ["store_data", "stage_data", "remote_data", "data"] {
+        std::fs::create_dir(folder.join(name)).map_err(about)?;
+    }
+    let escaped = |text: &str| text.replace('%', "%%");
+    let (name, email) = (escaped(&author.name), escaped(&author.email));
+    let config = format!("[USER]\nname = {name}\nemail = {email}\n\n");
+    std::fs::write(folder.join("config_user.ini"), config).map_err(about)?;
+    std::fs::write(folder.join("README.txt"), README).map_err(about)?;
+    // liblmdb makes a table out of an empty file; the worker that writes tables may not create files.
+    for name in OTHERS.into_iter().chain([BRANCHES]) {
+        File::create_new(folder.join(name)).map_err(about)?;
+    }
+    let mut steps: Vec<TableTransaction> = OTHERS
+        .into_iter()
+        .map(|table| TableTransaction::new(table, Vec::new()))
+        .collect();
+    let rows = [
+        ("software_version", VERSION),
+        ("branch:master", ""),
+        ("head", "branch:master"),
+    ];
+    let rows = rows.map(|(key, value)| TableOp::put(key, value));
+    steps.push(TableTransaction::new(BRANCHES, rows.into()));
+    let writer = table_writer(program, &folder).map_err(about)?;
+    let failed = |e: LockError| Error::damaged(e.to_string()).about(folder.display());
+    let mut locked = writer.lock().map_err(failed)?;
+    match locked.write(steps)? {
+        TablesOutcome::Done => drop(locked),
+        other => return Err(Error::damaged(format!("{other:?}")).about(folder.display())),
+    }
+    Ok(folder)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -251,5 +625,60 @@ mod tests {
         let other = busy("MERGE_PROCESS");
         assert!(other.message.contains("Hangar (MERGE_PROCESS)"));
         assert_eq!(other.errno(), libc::EBUSY);
+    }
+
+    #[test]
+    fn records_are_named_as_in_a_mount() {
+        let names = StagedNames {
+            suffixes: HashMap::from([(b"a".to_vec(), ".npy"), (b"t".to_vec(), ".txt")]),
+        };
+        for (key, name) in [
+            ("f:a:#5", "a/5.npy"),
+            ("f:a:5", "a/%35.npy"),
+            ("n:t:#1:de", "t/1/de.txt"),
+            ("s:a:f", "a/"),
+        ] {
+            assert_eq!(names.of(key.as_bytes()), name.as_bytes());
+        }
+    }
+
+    #[test]
+    fn a_name_that_stands_for_another_is_refused() {
+        let path = |path: &str| -> Vec<Vec<u8>> {
+            path.split('/')
+                .map(|name| name.as_bytes().to_vec())
+                .collect()
+        };
+        for good in ["a/5", "a/%35", "a%2Enpy/x%2Enpy/7", "a/00012", "a/-1"] {
+            assert!(check_shown(&path(good), ".npy").is_ok(), "{good}");
+        }
+        for bad in [
+            "a/x.npy",
+            "a/%41",
+            "a/..",
+            "a.npy/5",
+            "a/%310x",
+            "a/x.txt/5",
+        ] {
+            let refused = check_shown(&path(bad), ".npy").unwrap_err();
+            assert_eq!(refused.errno(), libc::EINVAL, "{bad}");
+        }
+    }
+
+    #[test]
+    fn what_hangar_refuses_is_refused() {
+        for name in [&b"a"[..], b"#5", b"..", b"-x_1.npy", &[b'a'; 64]] {
+            assert!(check_name(name, "key").is_ok());
+        }
+        for name in [
+            &b""[..],
+            b"a b",
+            b"a:b",
+            b"#",
+            "\u{e9}".as_bytes(),
+            &[b'a'; 65],
+        ] {
+            assert!(check_name(name, "key").is_err());
+        }
     }
 }

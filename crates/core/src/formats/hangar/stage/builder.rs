@@ -5,15 +5,15 @@ use std::sync::{Arc, Mutex};
 use std::time::SystemTime;
 
 use super::Stage;
-use super::author::Author;
 use super::checkout::Checkout;
-use super::create::create;
-use super::names::{check_name, stored_names};
+use super::commit::Author;
 use super::target::StageTarget;
 use super::tree::STAGE;
+use super::{check_name, stored_names};
 use crate::dataset::context::Context;
 use crate::formats::hangar::repository::Repository;
 use crate::formats::hangar::root::RootDirectory;
+use crate::formats::hangar::stage;
 use crate::formats::hangar::verify::verify;
 use crate::store::base::invalid;
 use crate::store::encode::{ObjectKey, single};
@@ -45,7 +45,7 @@ impl StageBuilder {
     pub fn new(construction: &Construction<'_>, author: &Author) -> Result<Self> {
         let new = construction.new;
         std::fs::create_dir(new.path)?;
-        let folder = create(new.path, author, new.program)?;
+        let folder = stage::create(new.path, author, new.program)?;
         let repository = open(&folder)?;
         let dir = Dir::alone(construction.scratch)?;
         let checkout = Checkout::open(&repository, Box::new(dir), "convert", new.program)?;

@@ -3,13 +3,18 @@
 //! Every checkout makes its own files and never adds to others. A file has no marker until `stage` gives it one:
 //! Hangar's reset and merge remove marked files, its commit takes all of them over. A file that was marked and is no
 //! longer staged belongs to a commit or is gone; a new one takes its place.
-
-mod lanes;
-mod numpy;
+//!
+//! Data files are written side by side: each of the `Lanes` has its own files and worker, so that the compression,
+//! which libhdf5 does, runs on several cores. Only samples that take long to compress are divided among lanes.
+//!
+//! A file of backend `10` is an `.npy` file with one row for each sample, which fills the first elements of the row
+//! along each axis. Strides are counted in bytes of the file, for which ndarray has no view.
 
 use std::collections::{BTreeSet, HashMap};
 use std::fs::File;
+use std::hash::{BuildHasher, RandomState};
 use std::io::{Read, Seek, Write};
+use std::num::NonZero;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -17,26 +22,22 @@ use std::sync::Arc;
 use serde_bytes::ByteBuf;
 use xxhash_rust::xxh64::xxh64;
 
+use super::Stage;
 use super::geometry::Geometry;
 use super::markers::DataFile;
 use super::sample::NewSample;
-
-pub use lanes::Lanes;
-
-use super::Stage;
 use super::schema::ColumnCompression;
 use crate::formats::hangar::record::{Record, RowRecord, Spelling};
 use crate::formats::hangar::schema::{SampleKind, Schema};
 use npyfs_base::error::{Error, ErrorKind, Result};
-use npyfs_base::npy;
+use npyfs_base::npy::dtype::DType;
+use npyfs_base::{npy, thread};
 use npyfs_hdf5::{
     CollectionRequest, CollectionRow, CollectionWriter, TableOp, TableTransaction, TablesOutcome,
 };
 use npyfs_io::dir::Dir;
 use npyfs_io::file::StoreFile;
 use npyfs_io::owner::Owner;
-use std::hash::BuildHasher;
-use std::hash::RandomState;
 
 /// The map size of a file of samples, in bytes: past it a new file begins (`backends/lmdb_30.py`).
 const SAMPLES_MAP_SIZE: u64 = 300_000_000;
@@ -53,7 +54,7 @@ pub struct HeldSample {
 }
 
 /// Writes the data files of one checkout.
-pub struct DataWriter {
+struct DataWriter {
     folder: PathBuf,
     program: PathBuf,
     /// The owner of the repository, which also owns the files that root creates.
@@ -266,7 +267,7 @@ impl DataWriter {
             }
             Some((dtype, shape)) if backend == "10" => {
                 let file = create(&path)?;
-                let rows = [&[numpy::ROWS], &shape[..]].concat();
+                let rows = [&[NUMPY_ROWS], &shape[..]].concat();
                 let header = npy::header(dtype, &rows);
                 let len = npy::payload_len(dtype, &rows).ok_or_else(|| full("too large"))?;
                 file.write_all_at(&header, 0).map_err(about)?;
@@ -371,7 +372,7 @@ impl DataWriter {
                 for ((HeldSample { sample, bytes }, sum), row) in
                     samples.iter().zip(sums).zip(first..)
                 {
-                    numpy::write_row(file, shape, row, sample, bytes).map_err(about)?;
+                    write_numpy_row(file, shape, row, sample, bytes).map_err(about)?;
                     records.push(Record::Numpy {
                         uid: uid(),
                         checksum: sum,
@@ -464,7 +465,7 @@ impl Open {
     fn room(&self) -> u64 {
         let most = match &self.kind {
             OpenKind::Collection { geometry, .. } => geometry.rows() * u64::from(geometry.used()),
-            OpenKind::Numpy { .. } => numpy::ROWS,
+            OpenKind::Numpy { .. } => NUMPY_ROWS,
             // The map of the file is full long before that number.
             OpenKind::Values => 1_000_000,
         };
@@ -501,9 +502,174 @@ fn row_key(at: u64) -> String {
     key
 }
 
+/// The largest number of lanes: each takes the memory of a worker.
+const MOST_LANES: usize = 4;
+
+/// The number of bytes of samples that justifies another lane.
+const WORTH: u64 = 512 << 10;
+
+/// The writers of one checkout; the first takes all samples that are not divided.
+pub struct Lanes(Vec<DataWriter>);
+
+impl Lanes {
+    /// Opens a writer for each lane; [`DataWriter::open`] says what the arguments are.
+    pub fn open(folder: &Path, dir: &Dir, program: &Path, owner: Owner) -> Result<Self> {
+        let first = DataWriter::open(folder, dir, program, owner)?;
+        let cores = std::thread::available_parallelism().map_or(1, NonZero::get);
+        let others: Vec<DataWriter> = (1..cores.min(MOST_LANES))
+            .map(|_| first.another())
+            .collect::<Result<_>>()?;
+        Ok(Self(std::iter::once(first).chain(others).collect()))
+    }
+
+    /// Writes samples, divided among the lanes; see [`DataWriter::write`].
+    pub fn write(
+        &mut self,
+        stage: &Stage,
+        digest: &str,
+        schema: &Schema,
+        samples: &[HeldSample],
+    ) -> Result<Vec<Record>> {
+        let bytes: u64 = samples.iter().map(|held| held.sample.len).sum();
+        let compresses = matches!(schema.backend(), Some(("00" | "01", _)));
+        let worth = usize::try_from(bytes / WORTH).unwrap_or(usize::MAX);
+        let lanes = if compresses { worth.max(1) } else { 1 };
+        let part = samples.len().div_ceil(lanes.min(self.0.len())).max(1);
+        let panicked = |_| Error::damaged("writing samples panicked");
+        thread::scope(|scope| {
+            let mut writing = Vec::new();
+            let mut parts = samples.chunks(part).zip(&mut self.0);
+            let own = parts.next();
+            for (part, writer) in parts {
+                writing.push(scope.spawn(move || writer.write(stage, digest, schema, part)));
+            }
+            let own = own.map(|(part, writer)| writer.write(stage, digest, schema, part));
+            let others: Vec<_> = writing.into_iter().map(|part| part.join()).collect();
+            let mut records = own.transpose()?.unwrap_or_default();
+            for part in others {
+                records.extend(part.map_err(panicked)??);
+            }
+            Ok(records)
+        })
+    }
+
+    /// Syncs the files of all lanes.
+    pub fn sync(&mut self) -> Result<()> {
+        self.0.iter_mut().try_for_each(DataWriter::sync)
+    }
+
+    /// Returns whether all lanes leave nothing; see [`DataWriter::leaves_nothing`].
+    pub fn leaves_nothing(&self) -> bool {
+        self.0.iter().all(DataWriter::leaves_nothing)
+    }
+
+    /// Marks the files of all lanes; see [`DataWriter::mark`].
+    pub fn mark(&mut self, committed: &BTreeSet<DataFile>) -> Result<()> {
+        self.0.iter_mut().try_for_each(|lane| lane.mark(committed))
+    }
+
+    /// Closes the files of all lanes; see [`DataWriter::close`].
+    pub fn close(&mut self) -> Result<()> {
+        let closed = self.0.iter_mut().map(DataWriter::close);
+        closed.fold(Ok(()), Result::and)
+    }
+}
+
+/// The number of rows of a file.
+const NUMPY_ROWS: u64 = 1000;
+
+fn too_large() -> Error {
+    Error::new(ErrorKind::TooLarge, "larger than a row can be")
+}
+
+/// Writes a sample into its row; a sample smaller than the row takes the first elements along each axis.
+fn write_numpy_row(
+    file: &File,
+    row_shape: &[u64],
+    row: u64,
+    sample: &NewSample,
+    bytes: &[u8],
+) -> Result<()> {
+    let dtype: &DType = sample.dtype.as_ref().ok_or_else(too_large)?;
+    let size = dtype.size() as u64;
+    let start = npy::header(dtype, &[&[NUMPY_ROWS], row_shape].concat()).len() as u64;
+    let whole = row_shape.iter().product::<u64>() * size;
+    let begin = start + row * whole;
+    // The longest run that is contiguous in both the sample and the row.
+    let same = sample
+        .shape
+        .iter()
+        .zip(row_shape)
+        .rev()
+        .take_while(|(a, b)| a == b)
+        .count();
+    let outer = sample.shape.len().saturating_sub(same + 1);
+    let together: u64 = sample.shape[outer..].iter().product::<u64>() * size;
+    let strides: Vec<u64> = (0..outer)
+        .map(|axis| row_shape[axis + 1..].iter().product::<u64>() * size)
+        .collect();
+    let runs: u64 = sample.shape[..outer].iter().product();
+    let run_len = usize::try_from(together).map_err(|_| too_large())?;
+    for (number, run) in (0..runs).zip(bytes.chunks(run_len.max(1))) {
+        let mut left = number;
+        let mut at = begin;
+        for axis in (0..outer).rev() {
+            at += left % sample.shape[axis] * strides[axis];
+            left /= sample.shape[axis];
+        }
+        file.write_all_at(run, at)?;
+    }
+    Ok(())
+}
+
 #[cfg(test)]
-mod row_key_tests {
+mod tests {
     use super::*;
+
+    #[test]
+    fn smaller_samples_take_the_first_places_of_a_row() {
+        let file = tempfile::tempfile().unwrap();
+        let dtype = DType::int(2);
+        let start = npy::header(&dtype, &[1000, 3, 4, 2]).len();
+        for (row, shape) in [[3, 4, 2], [2, 3, 2], [1, 4, 1], [3, 1, 2], [2, 4, 2]]
+            .iter()
+            .enumerate()
+        {
+            let count: u64 = shape.iter().product();
+            let values: Vec<u8> = (0..count)
+                .flat_map(|n| (n as i16 + 1).to_le_bytes())
+                .collect();
+            let sample = NewSample::array(dtype.clone(), shape.to_vec(), values).unwrap();
+            write_numpy_row(
+                &file,
+                &[3, 4, 2],
+                row as u64,
+                &sample,
+                &sample.held().unwrap(),
+            )
+            .unwrap();
+            let mut stored = vec![0; 48];
+            let len = file.metadata().unwrap().len() as usize;
+            let at = start + 48 * row;
+            stored.truncate(48.min(len - at));
+            file.read_exact_at(&mut stored, at as u64).unwrap();
+            stored.resize(48, 0);
+            let mut next = 0;
+            for (i, pair) in stored.chunks(2).enumerate() {
+                let (x, y, z) = (i / 8, i / 2 % 4, i % 2);
+                let inside =
+                    (x as u64) < shape[0] && (y as u64) < shape[1] && (z as u64) < shape[2];
+                next += i16::from(inside);
+                let want = if inside { next } else { 0 };
+                assert_eq!(
+                    i16::from_le_bytes([pair[0], pair[1]]),
+                    want,
+                    "{shape:?} {i}"
+                );
+            }
+        }
+    }
+
     #[test]
     fn keys_of_rows_are_those_of_hangar() {
         for (at, key) in [

@@ -7,9 +7,9 @@ use std::time::SystemTime;
 use serde_json::{Value as Json, json};
 
 use super::checkout::Checkout;
-use super::names::{At, at, check_name, check_shown, stored_names};
 use super::sample::NewSample;
 use super::tree::{Root, STAGE};
+use super::{At, at, check_name, check_shown, stored_names};
 use crate::formats::hangar::column::Layout;
 use crate::store::part::{Part, PartPlace};
 use crate::store::target::{Made, PathNames, Role, StoreOutcome, Target};

@@ -215,8 +215,8 @@ impl Overlay for StageDirectory {
 }
 
 impl StagedColumn {
-    /// Returns whether its entries are the samples of a nested column, and the suffix of its files; `None` if the column is
-    /// gone.
+    /// Returns whether its entries are the samples of a nested column, and the suffix of its files; `None` if the
+    /// column is gone.
     fn form(&self) -> Result<Option<(bool, &'static str)>> {
         let schema = self.checkout.schema(&self.column)?;
         Ok(schema.map(|schema| {
@@ -233,8 +233,8 @@ impl StagedColumn {
         }
     }
 
-    /// Returns the change of the sample or subsample with a visible name: `None` if there is none, `Some(None)` if the sample is
-    /// removed.
+    /// Returns the change of the sample or subsample with a visible name: `None` if there is none, `Some(None)` if the
+    /// sample is removed.
     fn row(&self, name: &[u8], suffix: &str) -> Option<Option<UnstagedSample>> {
         let own = name.strip_suffix(suffix.as_bytes()).map(key::stored)?;
         let row = self.checkout.row(&self.column, &self.stored(&own))?;
