@@ -282,7 +282,8 @@ impl Folder {
         })))
     }
 
-    /// Returns the name that a store of several members is shown by, in place of that of the first: if nothing else has it.
+    /// Returns the name that a store of several members is shown by, in place of that of the first: if nothing else has
+    /// it.
     fn shown_as(&self, name: &[u8]) -> Option<Vec<u8>> {
         let looked_at = self.looked_at.lock().unwrap_or_else(|e| e.into_inner());
         let shown = looked_at.get(name)?.shown_as.clone()?;

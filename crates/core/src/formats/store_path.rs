@@ -19,7 +19,8 @@ pub struct StorePath {
 }
 
 impl StorePath {
-    /// Takes a spelling apart. What exists as a path is a store, whatever it is called; of several stores, the longest path counts.
+    /// Takes a spelling apart. What exists as a path is a store, whatever it is called; of several stores, the longest
+    /// path counts.
     pub fn of(spelled: &Path) -> Self {
         if let Some(path) = Address::local(spelled) {
             return Self::of(&path);

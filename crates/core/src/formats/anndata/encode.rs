@@ -208,8 +208,8 @@ fn add_categorical(
     Ok(())
 }
 
-/// Returns the categorical that anndata makes of a column of text when it writes the table that `dir` is: there are fewer
-/// different texts than rows. The categories are in the order that anndata gives them, in which a2 is before a10.
+/// Returns the categorical that anndata makes of a column of text when it writes the table that `dir` is: there are
+/// fewer different texts than rows. The categories are in the order that anndata gives them, in which a2 is before a10.
 pub(super) fn exported(
     dir: &dyn Directory,
     key: &ObjectKey,

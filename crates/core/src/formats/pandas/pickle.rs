@@ -1,5 +1,5 @@
-//! Pickles of protocol 0, as PyTables writes attributes: lists, tuples and dictionaries of texts and numbers. Nothing is
-//! called; a pickle with anything else in it is not read.
+//! Pickles of protocol 0, as PyTables writes attributes: lists, tuples and dictionaries of texts and numbers. Nothing
+//! is called; a pickle with anything else in it is not read.
 
 /// The most values of a pickle, and the most bytes.
 const MOST: usize = 1 << 20;

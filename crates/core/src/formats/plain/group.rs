@@ -145,7 +145,8 @@ impl GroupDirectory {
         }
     }
 
-    /// The root group of a store whose groups are of one kind; `None` unless the option `kind` asks for that kind by its name.
+    /// The root group of a store whose groups are of one kind; `None` unless the option `kind` asks for that kind by
+    /// its name.
     pub fn root_of_kind(
         store: &Arc<OpenStore>,
         name: &str,
@@ -236,8 +237,8 @@ impl GroupDirectory {
         Ok(marks.any(|mark| attributes.iter().any(|one| one.name == mark.as_bytes())))
     }
 
-    /// Returns the file of a dataset by its visible name, from a group that is not listed yet. A worker is asked once: it
-    /// tells all members of a small group, and that one of a large group. `None`: only the listing tells.
+    /// Returns the file of a dataset by its visible name, from a group that is not listed yet. A worker is asked once:
+    /// it tells all members of a small group, and that one of a large group. `None`: only the listing tells.
     fn lookup_unlisted(&self, visible: &[u8]) -> Result<Option<Node>> {
         let Some(stem) = visible.strip_suffix(b".npy") else {
             return Ok(None);

@@ -1,9 +1,9 @@
 //! Which objects of a prefix are no stores although they have the names of stores: damage, as on a disk.
 //!
 //! The objects are looked at when the prefix is listed. A mount waits for a few; of many, a thread looks at one part
-//! after the other while they are shown, and leaves out what is damage as it finds it. What is opened meanwhile is judged
-//! then. A command, which lists once, waits for all. A verdict counts for one version. An object that could not be looked at stays in the listing: a network that
-//! fails is no damage.
+//! after the other while they are shown, and leaves out what is damage as it finds it. What is opened meanwhile is
+//! judged then. A command, which lists once, waits for all. A verdict counts for one version. An object that could not
+//! be looked at stays in the listing: a network that fails is no damage.
 
 use std::collections::hash_map::RandomState;
 use std::collections::{HashMap, HashSet};

@@ -40,8 +40,8 @@ pub(super) struct DatasetTable {
     elements: Vec<ElementType>,
     /// The sizes of the files with text by row, once they have been measured; empty if there is no text.
     sizes: Arc<[AtomicU64]>,
-    /// For each form: the size of the file or 0 for text, the number of the type in `elements`, the rank, the dimensions, each as bytes
-    /// of 7 bits, the lowest first, the last one without the highest bit.
+    /// For each form: the size of the file or 0 for text, the number of the type in `elements`, the rank, the
+    /// dimensions, each as bytes of 7 bits, the lowest first, the last one without the highest bit.
     forms: Vec<u8>,
     /// The indices of forms, while the table is being made.
     known: HashMap<(u64, Vec<u64>), u32>,
@@ -52,8 +52,8 @@ pub(super) struct DatasetTable {
 }
 
 impl DatasetTable {
-    /// Makes an empty table. Datasets whose visible name is `taken` do not fit into it, nor do those that come last in a
-    /// group of the kind `of`.
+    /// Makes an empty table. Datasets whose visible name is `taken` do not fit into it, nor do those that come last in
+    /// a group of the kind `of`.
     pub(super) fn new(
         store: &Arc<OpenStore>,
         group: &Arc<str>,
