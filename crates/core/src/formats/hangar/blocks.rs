@@ -7,11 +7,12 @@
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::ops::Range;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::{Arc, Mutex};
 
 use super::collection::Collection;
 use super::column::{BATCH, Column, KnownLengths, LocatedRecords};
 use super::fetch::{NumpyHeader, check};
+use super::lock;
 use super::record::{Record, RowRecord};
 use super::repository::Repository;
 use super::rows::Rows;
@@ -496,10 +497,6 @@ type Datasets = BTreeMap<(&'static str, String), BTreeSet<u32>>;
 
 /// The number of batches that are looked up together when a whole column is wanted.
 const WIDE: usize = 16;
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(|e| e.into_inner())
-}
 
 impl Repository {
     /// Returns the records of the samples of a batch.

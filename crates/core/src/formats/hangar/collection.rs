@@ -2,6 +2,7 @@
 //!
 //! A collection may be written while it is read: rows are only ever added, so a map stays valid for the rows that it
 //! knows. A row that the map does not know, or whose checksum does not match, is looked up once more in a newer map.
+//! No mutex is held during a read.
 
 use std::collections::BTreeSet;
 use std::num::NonZeroUsize;
@@ -12,6 +13,7 @@ use std::sync::{Arc, Mutex};
 use lru::LruCache;
 
 use super::folder::Folder;
+use super::lock;
 use super::rows::Rows;
 use super::table::Table;
 use npyfs_base::error::{Error, ErrorKind, Result};
@@ -45,11 +47,6 @@ fn cache<K: std::hash::Hash + Eq, V>(size: usize) -> Mutex<LruCache<K, V>> {
     Mutex::new(LruCache::new(
         NonZeroUsize::new(size).unwrap_or(NonZeroUsize::MIN),
     ))
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
-    // No lock is held during a read.
-    mutex.lock().unwrap_or_else(|e| e.into_inner())
 }
 
 impl DataFiles {

@@ -10,12 +10,12 @@ use std::collections::BTreeMap;
 use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
+use std::sync::{Arc, Mutex, OnceLock};
 use std::time::{Duration, Instant};
 
 use lru::LruCache;
 
-use super::BRANCHES;
+use super::{BRANCHES, lock};
 use crate::dataset::context::Context;
 use npyfs_base::error::{Error, ErrorKind, Result};
 use npyfs_base::options::{External, RemoteSettings};
@@ -165,10 +165,6 @@ pub(super) struct Elsewhere {
     values: Mutex<WeightedLru<PathBuf, (u64, Arc<StoreFile>)>>,
     /// Data files by address, each with the number of changes when it was the newest version.
     objects: Mutex<LruCache<PathBuf, (u64, Arc<RemoteObject>)>>,
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(|e| e.into_inner())
 }
 
 /// Returns true if two lists name the same versions of the tables.

@@ -3,6 +3,8 @@
 //! Never writes or locks anything. A commit never changes, so it is kept as long as there is room; branches and the
 //! staging area are read again whenever their file has changed.
 //!
+//! Except for `reading`, no mutex is held during a read.
+//!
 //! The times of changes follow the history of first parents. The time of a sample is that of the commit that gave it
 //! its present content. The time of a column is that of the last commit that changed anything in it. Times follow from
 //! a commit's digest and never change.
@@ -10,9 +12,8 @@
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::sync_channel;
-use std::sync::{Arc, Mutex, MutexGuard, Weak};
+use std::sync::{Arc, Mutex, Weak};
 
-use super::BRANCHES;
 use super::collection::DataFiles;
 use super::column::Column;
 use super::commit::{Commit, SortedColumns, Sorter, Spec, parents, records, unpack, unpack_parts};
@@ -21,6 +22,7 @@ use super::folder::Folder;
 use super::schema::Schema;
 use super::table::Table;
 use super::time_cache::{ColumnTimes, TimeCache, Times};
+use super::{BRANCHES, lock};
 use crate::dataset::context::Context;
 use npyfs_base::error::{Error, ErrorKind, Result};
 use npyfs_base::thread;
@@ -94,11 +96,6 @@ pub fn folder(top: &Path) -> Option<PathBuf> {
 /// Returns the directory of the tables below a prefix of a bucket, if its names are those of a repository.
 pub fn folder_below(entries: &Entries) -> Option<&'static str> {
     FOLDERS.into_iter().find(|name| entries.has_prefix(name))
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    // Except for `reading`, no lock is held during a read.
-    mutex.lock().unwrap_or_else(|e| e.into_inner())
 }
 
 impl Repository {

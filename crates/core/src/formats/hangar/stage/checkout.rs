@@ -22,6 +22,7 @@ use crate::formats::hangar::digest;
 use crate::formats::hangar::record::Record;
 use crate::formats::hangar::repository::Repository;
 use crate::formats::hangar::schema::{SampleKind, Schema};
+use crate::store::base::invalid;
 use crate::store::target::CheckoutDirectory;
 use npyfs_base::error::{Error, ErrorKind, Result};
 use npyfs_base::thread;
@@ -126,10 +127,6 @@ impl UnstagedSample {
     fn is(&self, other: &Self) -> bool {
         Arc::ptr_eq(&self.sample, &other.sample)
     }
-}
-
-fn invalid(why: impl Into<String>) -> Error {
-    Error::new(ErrorKind::Os(libc::EINVAL), why)
 }
 
 impl Checkout {

@@ -6,6 +6,7 @@ use crate::formats::hangar::digest;
 use crate::formats::hangar::digest::Hash;
 use crate::formats::hangar::record::Record;
 use crate::formats::hangar::schema::{SampleKind, Schema};
+use crate::store::base::invalid;
 use npyfs_base::error::{Error, ErrorKind, Result};
 use npyfs_base::npy;
 use npyfs_base::npy::dtype::DType;
@@ -47,10 +48,6 @@ pub struct NewSample {
     /// The size in bytes without a header.
     pub len: u64,
     place: Mutex<SamplePlace>,
-}
-
-fn invalid(why: impl Into<String>) -> Error {
-    Error::new(ErrorKind::Os(libc::EINVAL), why)
 }
 
 impl NewSample {

@@ -2,7 +2,8 @@
 
 use crate::formats::hangar::digest;
 pub use crate::formats::hangar::schema::named as dtype_named;
-use npyfs_base::error::{Error, ErrorKind, Result};
+use crate::store::base::invalid;
+use npyfs_base::error::Result;
 use npyfs_base::npy::dtype::{DType, Kind};
 use npyfs_base::npy::literal::Literal;
 
@@ -80,10 +81,6 @@ pub enum NewSamples {
     Text,
     /// Bytes.
     Bytes,
-}
-
-fn invalid(why: impl Into<String>) -> Error {
-    Error::new(ErrorKind::Os(libc::EINVAL), why)
 }
 
 impl ColumnCompression {

@@ -1,7 +1,7 @@
 //! The tree of a repository, including the changes of its staging area that are not staged yet.
 
 use std::collections::BTreeSet;
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::{Arc, Mutex};
 use std::time::SystemTime;
 
 use serde_json::{Value as Json, json};
@@ -9,9 +9,9 @@ use serde_json::{Value as Json, json};
 use super::checkout::{Checkout, UnstagedSample};
 use super::sample::{SamplePlace, SharedBytes};
 use crate::formats::hangar::column::Layout;
-use crate::formats::hangar::key;
 use crate::formats::hangar::record::Record;
 use crate::formats::hangar::sample::SampleContent;
+use crate::formats::hangar::{key, lock};
 use crate::tree::name::{unescape, visible};
 use crate::tree::overlay::{Added, Overlay};
 use crate::tree::{Directory, Node, VirtualFile};
@@ -66,10 +66,6 @@ fn changed(base: Ownership) -> Ownership {
         mtime: SystemTime::now(),
         ..base
     }
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(|e| e.into_inner())
 }
 
 fn directory(node: Option<Node>) -> Option<Arc<dyn Directory>> {
