@@ -346,7 +346,7 @@ fn bytes_dtype() -> DType {
     DType::scalar(Kind::Uint, 1, Order::None)
 }
 
-/// Adds `|S` or `<U`; `<U` becomes UTF-8. Returns the number of strings.
+/// Adds `|S` or `<U`; `<U` becomes UTF-8.
 fn add_strings(
     new: &mut NewFile,
     base: &dyn Base,
