@@ -19,9 +19,8 @@ use npyfs_base::options::View;
 use npyfs_base::printable;
 use npyfs_core::convert::{Conversion, Listener, Remark};
 use npyfs_core::formats::{self, npy};
-use npyfs_core::store::file_builder;
 use npyfs_core::store::format::Format;
-use npyfs_core::store::format::builder::Construction;
+use npyfs_core::store::format::builder::{self, Construction};
 use npyfs_core::store::new_store::NewStore;
 use npyfs_core::tree::{Directory, Node};
 use npyfs_hdf5::program::program;
@@ -188,7 +187,7 @@ pub fn run(args: &Args) -> Result<(), CliError> {
         message: &message,
         formats: &registry,
     };
-    let builder = file_builder::build(&to, &construction).map_err(|e| failed(&e))?;
+    let builder = builder::build(&to, &construction).map_err(|e| failed(&e))?;
     let column = match &args.column {
         Some(column) => column.clone(),
         None => stem(path),

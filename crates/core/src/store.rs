@@ -1,8 +1,8 @@
 //! What a kind of store is to everything else: the contract that formats are written against.
 //!
-//! A format recognises its stores and shows them as directories (`format`), says what a write becomes (`encode`, `object`)
-//! and builds new stores (`builder`). A writable mount stores through `target`. Formats stand above this folder and
-//! checkouts beside them: neither knows the other. Nothing here knows a layer, a commit or a kernel.
+//! A format recognises its stores and shows them as directories (`format`), says what a write becomes (`encode`,
+//! `object`) and builds new stores (`format/builder`). A writable mount stores through `target`. Formats stand above
+//! this folder and checkouts beside them: neither knows the other. Nothing here knows a layer, a commit or a kernel.
 
 pub mod against;
 pub mod attribute;
@@ -10,8 +10,6 @@ pub mod base;
 pub mod chunked;
 pub mod compression;
 pub mod encode;
-pub mod extent;
-pub mod file_builder;
 pub mod format;
 pub mod new_store;
 pub mod object;
@@ -19,7 +17,6 @@ pub mod part;
 pub mod staging;
 pub mod table;
 pub mod target;
-pub mod unchunked;
 
 use std::path::Path;
 

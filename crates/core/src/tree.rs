@@ -4,7 +4,6 @@
 //! disk has changed, `is_current` returns false, and the node is looked up again by its path.
 
 pub mod array;
-pub mod array_names;
 pub mod control;
 pub mod info;
 pub mod inode;
@@ -56,8 +55,8 @@ pub trait LazyEntries: Send + Sync {
     /// Returns the entry with a name.
     fn find(&self, name: &[u8]) -> Option<Node>;
 
-    /// Returns whether the entries are files that are objects of an HDF5 file, as those are that a listing holds, and not
-    /// parts of one.
+    /// Returns whether the entries are files that are objects of an HDF5 file, as those are that a listing holds, and
+    /// not parts of one.
     fn are_objects(&self) -> bool {
         false
     }
@@ -151,8 +150,8 @@ impl Listing {
         self.merged(self.many.as_deref().filter(|many| many.are_objects()))
     }
 
-    /// Returns the entries that the listing of a directory on top takes over as they are: files that are made on demand. It
-    /// wraps directories, so that entries among which may be some are not taken over.
+    /// Returns the entries that the listing of a directory on top takes over as they are: files that are made on
+    /// demand. It wraps directories, so that entries among which may be some are not taken over.
     pub fn files_on_demand(&self) -> Option<Arc<dyn LazyEntries>> {
         self.many.clone().filter(|many| many.are_files())
     }
@@ -222,8 +221,8 @@ impl<T: Clone> Learnt<T> {
         self.0.lock().unwrap_or_else(|e| e.into_inner()).is_some()
     }
 
-    /// Returns what is kept if `is_valid` accepts it, and otherwise what `learn` returns. The new value is kept unless a
-    /// request to a worker failed in the meantime for a reason that says nothing about the file.
+    /// Returns what is kept if `is_valid` accepts it, and otherwise what `learn` returns. The new value is kept unless
+    /// a request to a worker failed in the meantime for a reason that says nothing about the file.
     pub fn get(
         &self,
         h5: &H5,
@@ -251,8 +250,8 @@ pub trait Directory: Send + Sync {
     /// Returns all entries. The directory caches them if they are costly to create.
     fn list(&self) -> Result<Arc<Listing>>;
 
-    /// Shows all entries, until `see` has enough, and keeps none of them: those of a large group part by part, each in order of
-    /// name. Returns the damage because of which entries are missing.
+    /// Shows all entries, until `see` has enough, and keeps none of them: those of a large group part by part, each in
+    /// order of name. Returns the damage because of which entries are missing.
     fn each(&self, see: &mut Seer<'_>) -> Result<Vec<String>> {
         let listing = self.list()?;
         listing.show(see);
@@ -376,8 +375,8 @@ pub trait VirtualFile: Send + Sync {
         None
     }
 
-    /// Returns whether its directory makes it anew each time it is looked up, at little cost: it need not be kept because the
-    /// kernel knows it.
+    /// Returns whether its directory makes it anew each time it is looked up, at little cost: it need not be kept
+    /// because the kernel knows it.
     fn is_remade(&self) -> bool {
         false
     }
@@ -388,8 +387,8 @@ pub trait VirtualFile: Send + Sync {
     }
 }
 
-/// Files of one directory and one version that are called by their places: an inode number says which one a file is, and
-/// nothing is kept for it.
+/// Files of one directory and one version that are called by their places: an inode number says which one a file is,
+/// and nothing is kept for it.
 pub trait NumberedFiles: Send + Sync {
     /// Returns the number of places.
     fn count(&self) -> u64;

@@ -1,13 +1,13 @@
 //! The same store under the names that other programs expect, with the same contents behind them.
 //!
-//! A view is a tree made of the tree of a mount: what that shows, views show as it is now. Nothing is converted or kept, and nothing
-//! can be written. What would come back wrong is left out, with the reason.
+//! A view is a tree made of the tree of a mount: what that shows, views show as it is now. Nothing is converted or
+//! kept, and nothing can be written. What would come back wrong is left out, with the reason.
 
 mod arrow;
-pub mod daf;
+mod daf;
 mod joined;
 mod unfit;
-pub mod zarr;
+mod zarr;
 
 use std::sync::Arc;
 

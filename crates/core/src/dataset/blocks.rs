@@ -61,7 +61,8 @@ pub trait BlockSource: Send + Sync {
     /// Fills `out` with a block or a chunk; `streaming` says that the reader is sequential.
     fn fill(&self, grid: &Grid, number: u64, streaming: bool, out: &mut [u8]) -> Result<()>;
 
-    /// Returns the address of a chunk in the file if it is stored there as it is served; `read_plain` then reads from there.
+    /// Returns the address of a chunk in the file if it is stored there as it is served; `read_plain` then reads from
+    /// there.
     fn plain(&self, _grid: &Grid, _number: u64) -> Option<u64> {
         None
     }
@@ -414,7 +415,8 @@ impl BlockReader {
         }
     }
 
-    /// Starts decoding the blocks or the chunks that this request will reach, while the request itself decodes the first.
+    /// Starts decoding the blocks or the chunks that this request will reach, while the request itself decodes the
+    /// first.
     fn begin(self: &Arc<Self>, grid: &Grid, wanted: Range<u64>) -> Begun {
         let begun = Begun::default();
         let single = !std::ptr::eq(grid, self.source.grid());
@@ -593,8 +595,8 @@ impl BlockReader {
         }
     }
 
-    /// Returns the address of a chunk that is read from the file as it is served. A remote chunk that rows cut is fetched as
-    /// a whole: a reader of some rows wants other ones, too.
+    /// Returns the address of a chunk that is read from the file as it is served. A remote chunk that rows cut is
+    /// fetched as a whole: a reader of some rows wants other ones, too.
     fn plain(&self, chunks: &Grid, number: u64) -> Option<u64> {
         let is_whole = self.source.is_far() && chunks.chunk_row().blocks != 1;
         match is_whole {

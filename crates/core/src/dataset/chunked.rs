@@ -4,8 +4,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use super::chunk_places::{ChunkPlaces, LookUp, TOGETHER};
-use super::elements::{repeat, short, slice};
-use super::hyperslab::{SlabPlace, copy};
+use super::elements::{SlabPlace, copy_hyperslab, repeat, short, slice};
 use crate::dataset::cache::Need;
 use npyfs_base::buffer::{Buffer, Pool, SMALLEST};
 use npyfs_base::error::{Error, Result};
@@ -409,7 +408,7 @@ impl Chunks {
                     start: &from,
                 };
                 let to = SlabPlace { shape, start: &to };
-                copy(&whole, from, out, to, &count, self.element)
+                copy_hyperslab(&whole, from, out, to, &count, self.element)
                     .ok_or_else(|| Error::damaged("a chunk does not fit the shape"))?;
             }
         }

@@ -39,8 +39,8 @@ pub fn add(all: &mut Vec<FarRanges>, more: impl IntoIterator<Item = FarRanges>) 
     }
 }
 
-/// Has parts of what comes next fetched, as far as there is room; returns the offset from which on there was none. `of` returns the stored
-/// ranges of what begins at an offset, and where that ends.
+/// Has parts of what comes next fetched, as far as there is room; returns the offset from which on there was none. `of`
+/// returns the stored ranges of what begins at an offset, and where that ends.
 fn fetch_parts(
     context: &Context,
     ahead: &Ahead,

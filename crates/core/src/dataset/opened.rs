@@ -1,4 +1,6 @@
 //! One version of an HDF5 file, and cached facts about it.
+//!
+//! One such fact is the result of a pass over all text of a dataset: lengths, and the form in which the text is shown.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -9,12 +11,12 @@ use std::sync::{Arc, Mutex, OnceLock};
 
 use lru::LruCache;
 
-use super::measured::Measured;
 use crate::dataset::access_pattern::AccessPattern;
 use crate::dataset::backing::{Backing, Form};
 use crate::dataset::context::Context;
 use npyfs_base::error::{Error, ErrorKind, Result};
-use npyfs_hdf5::{GroupPath, ObjectTimes, Request};
+use npyfs_base::npy::dtype::DType;
+use npyfs_hdf5::{GroupPath, ObjectTimes, Request, TextForm, TextMeasure};
 use npyfs_io::file::{Ownership, StoreFile, missing_end, time};
 use npyfs_io::remote::open_file;
 
@@ -34,7 +36,8 @@ pub struct OpenStore {
     pub root: u64,
     /// The first path to each group, by its address; computed when a group claims several links.
     canonical: OnceLock<HashMap<u64, GroupPath>>,
-    /// The first path at which each group was seen, for groups that claim a single link; its names with `/` between them.
+    /// The first path at which each group was seen, for groups that claim a single link; its names with `/` between
+    /// them.
     seen: Mutex<HashMap<u64, Box<[u8]>>>,
     measures: Mutex<LruCache<u64, Result<Arc<Measured>>>>,
     /// The access patterns of datasets that are read chunk by chunk, each chunk through its own handle.
@@ -210,5 +213,43 @@ impl OpenStore {
             measures.pop_lru();
         }
         measured
+    }
+}
+
+/// Elements with text inside, as shown.
+pub struct ShownRecord {
+    /// The element type, with text at a fixed width.
+    pub dtype: DType,
+    pub(super) forms: Vec<TextForm>,
+    /// The element at all positions, if the dataset was never written.
+    pub(super) constant: Option<Vec<u8>>,
+}
+
+/// The result of a pass over a dataset with text.
+#[derive(Default)]
+pub struct Measured {
+    /// Lengths and encodings of the text, as a worker measured them.
+    pub measure: TextMeasure,
+    /// The form in which elements with text inside are shown.
+    pub(super) record: Option<ShownRecord>,
+    /// The width in characters recorded by the writer.
+    pub chars: Option<usize>,
+    /// The element at all positions, if the dataset was never written.
+    pub constant: Option<Vec<u8>>,
+}
+
+impl Measured {
+    /// Creates the result for elements with text inside.
+    pub fn of_record(shown: ShownRecord) -> Self {
+        Self {
+            record: Some(shown),
+            ..Self::default()
+        }
+    }
+
+    /// Returns the form in which elements with text inside are shown; fails for other datasets.
+    pub fn record(&self) -> Result<&ShownRecord> {
+        let none = || Error::damaged("no text inside its elements");
+        self.record.as_ref().ok_or_else(none)
     }
 }

@@ -4,11 +4,9 @@
 
 use std::sync::Arc;
 
-use super::measured::{Measured, ShownRecord};
-use super::opened::OpenStore;
-use super::text;
+use super::opened::{Measured, OpenStore, ShownRecord};
+use super::text::{self, MeasuredBlocks};
 use crate::dataset::backing::RECORD;
-use crate::dataset::measured_blocks::MeasuredBlocks;
 use npyfs_base::error::{Error, ErrorKind, Result};
 use npyfs_base::npy::dtype::DType;
 use npyfs_hdf5::{DataSource, Dataset, ElementType, RecordPart, Request, Sink};

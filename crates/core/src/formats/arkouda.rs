@@ -54,9 +54,9 @@ use self::set::{LocaleSet, PARTS};
 use crate::dataset::context::Context;
 use crate::dataset::opened::OpenStore;
 use crate::formats::daf;
+use crate::store::against::{Extent, shown_shape};
 use crate::store::base::Base;
 use crate::store::encode::{NpyArray, ObjectKey, Plan};
-use crate::store::extent::{Extent, shape};
 use crate::store::format::{
     Abilities, Division, FileSet, Format, Inspection, Objects, PartNames, Parts, Rules, Sets,
     Source, StoreRoot, Tables, Versions, Writing,
@@ -311,7 +311,7 @@ fn extent(dir: &dyn Directory, shown: &[u8]) -> Result<Option<Extent>> {
     };
     let count = match count(&object, DEEPEST)? {
         Some(count) => Some(count),
-        None => shape(dir, shown)?.and_then(|shape| shape.first().copied()),
+        None => shown_shape(dir, shown)?.and_then(|shape| shape.first().copied()),
     };
     let shape = count.into_iter().collect();
     Ok(Some(Extent { kind, shape }))
@@ -320,7 +320,7 @@ fn extent(dir: &dyn Directory, shown: &[u8]) -> Result<Option<Extent>> {
 /// Returns how many elements an object has whose members a directory shows.
 fn count(object: &Arc<dyn Directory>, deepest: usize) -> Result<Option<u64>> {
     for name in COUNTED {
-        if let Some(shape) = shape(&**object, name.as_bytes())? {
+        if let Some(shape) = shown_shape(&**object, name.as_bytes())? {
             return Ok(shape.first().copied());
         }
         if let Some(Node::Directory(below)) = object.lookup(name.as_bytes())?

@@ -14,7 +14,7 @@ use zip::result::ZipError;
 use zip::{CompressionMethod, ZipArchive};
 
 use crate::store::base::{Base, invalid, unsupported};
-use crate::store::encode::spooled_file::SpooledFile;
+use crate::store::encode::contents::SpooledFile;
 use crate::tree::VirtualFile;
 use npyfs_base::error::{Error, Result};
 use npyfs_base::npy::parse;

@@ -17,8 +17,8 @@ use crate::formats::demo::{vector, write_file};
 use crate::formats::pandas;
 use crate::store::attribute;
 use crate::store::base::{Base, unsupported};
+use crate::store::encode::add_dataset;
 use crate::store::encode::array::NpyArray;
-use crate::store::encode::dataset::add;
 use crate::store::encode::{ObjectKey, Plan, single};
 use crate::store::format::{Abilities, Format, Rules, Tables, Writing};
 use crate::store::object::NewFile;
@@ -83,7 +83,7 @@ impl Writing for Plain {
         }
         let array = NpyArray::open(base, &single(parts)?.content)?;
         let mut new = NewFile::default();
-        add(&mut new, key.path(), &array)?;
+        add_dataset(&mut new, key.path(), &array)?;
         Ok(Plan::Complete(new))
     }
 

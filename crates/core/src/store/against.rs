@@ -1,13 +1,63 @@
 //! The surroundings that an object was written against: the axes that it lies along, and what it took the place of.
+//!
+//! Of an object that another one took the place of, the kind and the length count. A DataFrame of a layer in which one
+//! column was written has all the others as they were then: over a store whose DataFrame has another length since, it
+//! would show old rows under the name of new ones. What elements an object had says nothing: its own programs may
+//! change them, and then the layer's still stand in their place.
 
 use std::collections::BTreeMap;
+use std::fmt;
 use std::sync::{Arc, LazyLock};
 
 use blake2b_simd::Params;
 use serde::{Deserialize, Deserializer, Serialize};
 
-use super::extent::Extent;
+use crate::tree::{Directory, Node};
+use npyfs_base::error::Result;
 use npyfs_io::hex::push_hex;
+use npyfs_io::npy_file::header;
+
+/// The surroundings that an object was written against.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Against {
+    /// The axes that its data lie along, by the names they have beside it.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub along: BTreeMap<String, AxisEntries>,
+    /// Its own entries, if it is an axis.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub entries: Option<AxisEntries>,
+    /// The entries of the axes that it took the place of, the latest first: what was seen to lie along those lies along
+    /// these.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub instead_of: Vec<AxisEntries>,
+    /// The id of the uppermost commit that was seen when it took their place.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub on: Option<String>,
+    /// The object that the store without layers had in its place, if that has dimensions and lies along no axis.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub over: Option<Extent>,
+    /// Fields of newer versions, kept as they are.
+    #[serde(flatten)]
+    pub other: serde_json::Map<String, serde_json::Value>,
+}
+
+impl Against {
+    /// Returns it for many objects: most have nothing around them.
+    pub fn shared(self) -> Arc<Self> {
+        static NOTHING: LazyLock<Arc<Against>> = LazyLock::new(Arc::default);
+        match self == **NOTHING {
+            true => NOTHING.clone(),
+            false => Arc::new(self),
+        }
+    }
+
+    /// Reads it for many objects.
+    pub fn read_shared<'de, D: Deserializer<'de>>(
+        from: D,
+    ) -> std::result::Result<Option<Arc<Self>>, D::Error> {
+        Ok(Option::<Self>::deserialize(from)?.map(Self::shared))
+    }
+}
 
 /// Bytes of a digest.
 const DIGEST: usize = 16;
@@ -76,46 +126,46 @@ impl AxisEntries {
     }
 }
 
-impl Against {
-    /// Returns it for many objects: most have nothing around them.
-    pub fn shared(self) -> Arc<Self> {
-        static NOTHING: LazyLock<Arc<Against>> = LazyLock::new(Arc::default);
-        match self == **NOTHING {
-            true => NOTHING.clone(),
-            false => Arc::new(self),
-        }
-    }
+/// The kind of an array to which no format gives one.
+const ARRAY: &str = "array";
 
-    /// Reads it for many objects.
-    pub fn read_shared<'de, D: Deserializer<'de>>(
-        from: D,
-    ) -> std::result::Result<Option<Arc<Self>>, D::Error> {
-        Ok(Option::<Self>::deserialize(from)?.map(Self::shared))
+/// The kind of an object that another one took the place of, and its dimensions.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Extent {
+    /// `array`, or what the format calls it.
+    pub kind: String,
+    /// Size of an object that is no array: its elements, or rows.
+    pub shape: Vec<u64>,
+}
+
+impl Extent {
+    /// Returns that of the array which a directory shows by a name (without suffix); `None` if there is none.
+    pub fn of_array(dir: &dyn Directory, shown: &[u8]) -> Result<Option<Self>> {
+        let array = |shape| Self {
+            kind: ARRAY.to_owned(),
+            shape,
+        };
+        Ok(shown_shape(dir, shown)?.map(array))
     }
 }
 
-/// The surroundings that an object was written against.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Against {
-    /// The axes that its data lie along, by the names they have beside it.
-    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
-    pub along: BTreeMap<String, AxisEntries>,
-    /// Its own entries, if it is an axis.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub entries: Option<AxisEntries>,
-    /// The entries of the axes that it took the place of, the latest first: what was seen to lie along those lies along
-    /// these.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub instead_of: Vec<AxisEntries>,
-    /// The id of the uppermost commit that was seen when it took their place.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub on: Option<String>,
-    /// The object that the store without layers had in its place, if that has dimensions and lies along no axis.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub over: Option<Extent>,
-    /// Fields of newer versions, kept as they are.
-    #[serde(flatten)]
-    pub other: serde_json::Map<String, serde_json::Value>,
+impl fmt::Display for Extent {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { kind, shape } = self;
+        match (kind.as_str(), shape.as_slice()) {
+            (ARRAY, shape) => write!(f, "an array of shape {shape:?}"),
+            (kind, &[count]) => write!(f, "a {kind} with {count} elements"),
+            (kind, _) => write!(f, "a {kind}"),
+        }
+    }
+}
+
+/// Returns the shape of the array that a directory shows by a name.
+pub(crate) fn shown_shape(dir: &dyn Directory, shown: &[u8]) -> Result<Option<Vec<u64>>> {
+    match dir.lookup(&[shown, &b".npy"[..]].concat())? {
+        Some(Node::File(file)) => Ok(Some(header(&*file.open()?)?.shape)),
+        _ => Ok(None),
+    }
 }
 
 #[cfg(test)]
@@ -123,7 +173,7 @@ mod tests {
     use super::*;
 
     fn entries(all: &[&str]) -> AxisEntries {
-        let done: Result<_, ()> = AxisEntries::of(|see| {
+        let done: std::result::Result<_, ()> = AxisEntries::of(|see| {
             all.iter().for_each(|entry| see(entry.as_bytes()));
             Ok(())
         });

@@ -1,6 +1,7 @@
 //! Attributes that programs write: what a text becomes.
 //!
-//! The inverse of what mounts show: what is read of an attribute can be written again, and the attribute stays the same.
+//! The inverse of what mounts show: what is read of an attribute can be written again, and the attribute stays the
+//! same.
 
 use serde_json::Value as Json;
 
@@ -68,8 +69,8 @@ pub fn check_name(name: &[u8]) -> Result<&str> {
     }
 }
 
-/// Makes an attribute of a text. With an attribute of that name before, its type is kept where the value fits: text stays
-/// text. Otherwise a JSON number, array or quoted text is that, and anything else is text.
+/// Makes an attribute of a text. With an attribute of that name before, its type is kept where the value fits: text
+/// stays text. Otherwise a JSON number, array or quoted text is that, and anything else is text.
 pub fn parse(name: &str, text: &[u8], before: Option<&Value>) -> Result<NewAttribute> {
     let no =
         |errno, why: String| Error::new(ErrorKind::Os(errno), format!("attribute {name:?}: {why}"));

@@ -12,13 +12,14 @@ pub trait Base {
     /// The `.npy` file of an object of that group, by its own name (`cell#`); `None` if there is none.
     fn npy(&self, name: &str) -> Result<Option<Arc<dyn Content>>>;
 
-    /// Returns what the mount shows at own names from that group on, the last with this suffix; nothing where there is no store.
+    /// Returns what the mount shows at own names from that group on, the last with this suffix; nothing where there is
+    /// no store.
     fn node(&self, _path: &[String], _suffix: &str) -> Result<Option<Node>> {
         Ok(None)
     }
 
-    /// Returns what the mount shows at own names from the root of the store on, the last with this suffix; without names the
-    /// root. Nothing where there is no store.
+    /// Returns what the mount shows at own names from the root of the store on, the last with this suffix; without
+    /// names the root. Nothing where there is no store.
     fn in_store(&self, _path: &[String], _suffix: &str) -> Result<Option<Node>> {
         Ok(None)
     }

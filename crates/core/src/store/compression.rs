@@ -1,4 +1,5 @@
-//! The compression of an exported file: `gzip`, `lzf` or `blosc:CODEC`, and the pipeline of filters that follows from it.
+//! The compression of an exported file: `gzip`, `lzf` or `blosc:CODEC`, and the pipeline of filters that follows from
+//! it.
 //!
 //! Filters have the numbers that the HDF Group registered; parameters are those of h5py and hdf5plugin.
 

@@ -1,8 +1,8 @@
 //! A kind of store, as the rest of npyfs knows it: the trait `Format`, a trait for each ability that only some formats
 //! have, and the registry of all formats.
 //!
-//! A format that is only read implements `Format` alone, with a name and the root of an HDF5 file. Each ability beyond that
-//! is a trait, and a field of [`Abilities`]:
+//! A format that is only read implements `Format` alone, with a name and the root of an HDF5 file. Each ability beyond
+//! that is a trait, and a field of [`Abilities`]:
 //!
 //! | ability | what a format says with it | a format without it |
 //! |---|---|---|
@@ -18,14 +18,14 @@
 //!
 //! Formats are asked in the order of the registry; the last one takes every HDF5 file.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use super::against::Extent;
 use super::base::{Base, unsupported};
 use super::encode::array::NpyArray;
 use super::encode::{ObjectKey, Plan};
-use super::extent::Extent;
 use super::new_store::{NewAxis, NewStore, without_axes};
 use super::object::NewFile;
 use super::part::Part;
@@ -37,21 +37,17 @@ use crate::dataset::opened::OpenStore;
 use crate::tree::{Directory, Node, name};
 use builder::{Builder, Construction};
 use npyfs_base::error::{Error, ErrorKind, Result};
-use npyfs_hdf5::NewAttribute;
+use npyfs_hdf5::{EditStep, NewAttribute};
 use npyfs_io::remote::{Entries, Listing};
 
 pub mod builder;
-mod division;
 mod file_set;
 mod registry;
 mod root;
-mod verified;
 
-pub use division::{Division, Parts};
 pub use file_set::{FileSet, PartNames, leads_out};
 pub use registry::Registry;
 pub use root::{StoreRoot, Versions};
-pub use verified::{Verified, VerifyReport};
 
 /// A kind of store. `name` and `root` make a format that is only read.
 pub trait Format: Send + Sync {
@@ -61,8 +57,8 @@ pub trait Format: Send + Sync {
     /// Returns the root of an HDF5 file; `None` if the file is none of this format.
     fn root(&self, store: &Arc<OpenStore>) -> Result<Option<Arc<dyn Directory>>>;
 
-    /// Writes demonstration stores into a directory; each path, and whether it was written. What is there is left alone.
-    /// `program`: what workers that write are started from; without it, what needs one is not written.
+    /// Writes demonstration stores into a directory; each path, and whether it was written. What is there is left
+    /// alone. `program`: what workers that write are started from; without it, what needs one is not written.
     fn demonstrate(&self, _dir: &Path, _program: Option<&Path>) -> Result<Vec<(PathBuf, bool)>> {
         Ok(Vec::new())
     }
@@ -120,8 +116,8 @@ impl Tables for PlainHdf5 {}
 impl Rules for PlainHdf5 {}
 impl Source for PlainHdf5 {}
 
-/// The names of a store: which are objects, members of objects, and axes. Own names are names in the store's file, without
-/// escapes and suffixes.
+/// The names of a store: which are objects, members of objects, and axes. Own names are names in the store's file,
+/// without escapes and suffixes.
 pub trait Objects {
     /// Returns true if objects may be shown as directories.
     fn has_composites(&self) -> bool {
@@ -133,8 +129,8 @@ pub trait Objects {
         false
     }
 
-    /// Returns true if a directory at these own names holds the members of one object, or a file with this suffix is one. The names
-    /// begin behind the uppermost directory of this format; `there`: what is there now.
+    /// Returns true if a directory at these own names holds the members of one object, or a file with this suffix is
+    /// one. The names begin behind the uppermost directory of this format; `there`: what is there now.
     fn is_object_at(
         &self,
         path: &[String],
@@ -164,20 +160,20 @@ pub trait Objects {
         Vec::new()
     }
 
-    /// Returns the own name of the dataset whose attributes are objects of the group that it lies in; `None`: attributes are no
-    /// objects.
+    /// Returns the own name of the dataset whose attributes are objects of the group that it lies in; `None`:
+    /// attributes are no objects.
     fn attribute_holder(&self) -> Option<&'static str> {
         None
     }
 
-    /// Returns the name of an attribute of groups that lists members of the group by their names: new members come last, and those
-    /// that go leave it. `None`: there is none.
+    /// Returns the name of an attribute of groups that lists members of the group by their names: new members come
+    /// last, and those that go leave it. `None`: there is none.
     fn member_list(&self) -> Option<&'static str> {
         None
     }
 
-    /// Returns the kind and the dimensions of the object that a directory shows by a name (without suffix); `None` if there
-    /// is none, or it has none, as a group.
+    /// Returns the kind and the dimensions of the object that a directory shows by a name (without suffix); `None` if
+    /// there is none, or it has none, as a group.
     fn extent(&self, dir: &dyn Directory, shown: &[u8]) -> Result<Option<Extent>> {
         Extent::of_array(dir, shown)
     }
@@ -185,13 +181,14 @@ pub trait Objects {
 
 /// The tables of a store, beside arrays of compounds, which are tables in every store.
 pub trait Tables {
-    /// Returns the table that a directory is as a whole, or why it is none although it should be. In its names `sep` stands
-    /// for `#`.
+    /// Returns the table that a directory is as a whole, or why it is none although it should be. In its names `sep`
+    /// stands for `#`.
     fn table(&self, dir: &Arc<dyn Directory>, sep: u8) -> Result<Option<Found>> {
         table::of_arrays(dir, sep)
     }
 
-    /// Returns whether a directory of this own name may be a table, or hold some: not if it is the parts of another object.
+    /// Returns whether a directory of this own name may be a table, or hold some: not if it is the parts of another
+    /// object.
     fn looks_into(&self, _own: &[u8], dir: &dyn Directory) -> Result<bool> {
         Ok(!dir.is_object())
     }
@@ -209,14 +206,14 @@ pub trait Rules {
         Ok(Vec::new())
     }
 
-    /// Returns true if a change of the objects that are inspected concerns objects beside their directory: the directory above
-    /// is inspected, too.
+    /// Returns true if a change of the objects that are inspected concerns objects beside their directory: the
+    /// directory above is inspected, too.
     fn reaches_up(&self, _dir: &dyn Directory, _inspection: &Inspection<'_>) -> Result<bool> {
         Ok(false)
     }
 
-    /// Checks a store with means of its own, such as digests, each object once; `None`: all there is to check is whether
-    /// its files can be read.
+    /// Checks a store with means of its own, such as digests, each object once; `None`: all there is to check is
+    /// whether its files can be read.
     fn verify(&self, _dir: &dyn Directory, _report: &dyn VerifyReport) -> Option<Result<Verified>> {
         None
     }
@@ -262,8 +259,8 @@ impl Inspection<'_> {
         self.changed.is_none_or(|names| names.contains(own))
     }
 
-    /// Returns the objects of a directory with their own names, in the order of the directory. An object that is shown as an
-    /// array and as a directory is there twice; an archive, which has a directory beside it, is left out.
+    /// Returns the objects of a directory with their own names, in the order of the directory. An object that is shown
+    /// as an array and as a directory is there twice; an archive, which has a directory beside it, is left out.
     pub fn objects(&self, dir: &dyn Directory) -> Result<Vec<(String, Node)>> {
         let mut objects = Vec::new();
         for (shown, node) in dir.list()?.iter() {
@@ -279,8 +276,8 @@ impl Inspection<'_> {
         Ok(objects)
     }
 
-    /// Adds a line on an object that breaks a rule, by the outcome of its check. An object that cannot be read breaks no
-    /// rule: at [`Depth::Elements`] reading the object says so, at [`Depth::Outline`] it is an error.
+    /// Adds a line on an object that breaks a rule, by the outcome of its check. An object that cannot be read breaks
+    /// no rule: at [`Depth::Elements`] reading the object says so, at [`Depth::Outline`] it is an error.
     pub fn note(&self, own: &str, checked: Result<()>, broken: &mut Vec<String>) -> Result<()> {
         let Err(e) = checked else { return Ok(()) };
         match e.kind {
@@ -294,6 +291,44 @@ impl Inspection<'_> {
     }
 }
 
+/// Hears what goes on while a store is checked.
+pub trait VerifyReport: Send + Sync {
+    /// Says that this many more objects are to be checked.
+    fn found(&self, count: u64);
+
+    /// Says that one was checked.
+    fn checked(&self);
+
+    /// Says of one that it is not what it should be.
+    fn wrong(&self, why: &str);
+}
+
+/// Counts of what was checked, and of what could not be.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Verified {
+    /// The number of objects of each kind, by its plural.
+    pub counts: Vec<(&'static str, u64)>,
+    /// Bytes of all of them.
+    pub bytes: u64,
+    /// The number of objects that were not here, by what is said of them behind the number.
+    pub absent: BTreeMap<&'static str, u64>,
+}
+
+impl std::ops::AddAssign for Verified {
+    fn add_assign(&mut self, other: Self) {
+        for (kind, count) in other.counts {
+            match self.counts.iter_mut().find(|(known, _)| *known == kind) {
+                Some((_, sum)) => *sum += count,
+                None => self.counts.push((kind, count)),
+            }
+        }
+        self.bytes += other.bytes;
+        for (why, count) in other.absent {
+            *self.absent.entry(why).or_default() += count;
+        }
+    }
+}
+
 /// The objects that a conversion takes from a store.
 pub trait Source {
     /// Returns the directory of a store that is the store to others, as it is now.
@@ -301,14 +336,14 @@ pub trait Source {
         Ok(root.clone())
     }
 
-    /// Returns true if an entry of a directory shows again what another one holds; `stacked`: entries that join all arrays of a
-    /// directory are wanted, and not that directory.
+    /// Returns true if an entry of a directory shows again what another one holds; `stacked`: entries that join all
+    /// arrays of a directory are wanted, and not that directory.
     fn repeats(&self, _dir: &dyn Directory, _shown: &[u8], _stacked: bool) -> Result<bool> {
         Ok(false)
     }
 
-    /// Returns what is lost of an object that is shown as an array and as a directory of members if the array is taken for
-    /// it; `None`: nothing.
+    /// Returns what is lost of an object that is shown as an array and as a directory of members if the array is taken
+    /// for it; `None`: nothing.
     fn lost_without(&self, _members: &dyn Directory) -> Result<Option<String>> {
         Ok(None)
     }
@@ -325,14 +360,14 @@ pub trait Writing {
     /// missing. EINVAL for wrong content, shape or type, EOPNOTSUPP for what has no form in HDF5.
     fn plan(&self, base: &dyn Base, key: &ObjectKey, parts: &[Part]) -> Result<Plan>;
 
-    /// Says what becomes of the object at `key` when one of its files is deleted; `member` is empty for a file that is the
-    /// whole object. An error if the file may not be deleted.
+    /// Says what becomes of the object at `key` when one of its files is deleted; `member` is empty for a file that is
+    /// the whole object. An error if the file may not be deleted.
     fn deletion(&self, _base: &dyn Base, _key: &ObjectKey, _member: &str) -> Result<Deletion> {
         Ok(Deletion::Object)
     }
 
-    /// Returns the object at `key` of a directory as an export has it, if the library of this format would write the array
-    /// in another form than that in which it was written.
+    /// Returns the object at `key` of a directory as an export has it, if the library of this format would write the
+    /// array in another form than that in which it was written.
     fn exported(
         &self,
         _dir: &dyn Directory,
@@ -345,7 +380,8 @@ pub trait Writing {
     /// Adds what makes a file one of this format.
     fn mark_file(&self, _new: &mut NewFile) {}
 
-    /// Returns true if the dataset at an object's own path is shown as it is stored, element by element, and nothing else is.
+    /// Returns true if the dataset at an object's own path is shown as it is stored, element by element, and nothing
+    /// else is.
     fn shows_as_stored(&self, _new: &NewFile) -> bool {
         false
     }
@@ -370,8 +406,8 @@ pub trait Writing {
         true
     }
 
-    /// Returns the HDF5 file that an empty store of this format is. EINVAL for axes that it cannot have, EOPNOTSUPP if no
-    /// HDF5 file is one.
+    /// Returns the HDF5 file that an empty store of this format is. EINVAL for axes that it cannot have, EOPNOTSUPP if
+    /// no HDF5 file is one.
     fn begin(&self, _base: &dyn Base, axes: &[NewAxis]) -> Result<NewFile> {
         without_axes(axes)?;
         let mut file = NewFile::default();
@@ -386,8 +422,8 @@ pub trait Writing {
         &[]
     }
 
-    /// Returns true if an object of this own name begins a store of this format in the new group that it is written to, in
-    /// a plain file called `file`.
+    /// Returns true if an object of this own name begins a store of this format in the new group that it is written to,
+    /// in a plain file called `file`.
     fn begins_in(&self, _file: &[u8], _name: &str) -> bool {
         false
     }
@@ -452,12 +488,40 @@ pub trait Sets {
     fn divided(&self, files: &[Arc<OpenStore>], path: &[Vec<u8>], parts: Parts)
     -> Result<Division>;
 
-    /// Returns the paths of what the object at `path` is stored as in `files`, if not as the object of that path: it goes
-    /// when the object goes.
+    /// Returns the paths of what the object at `path` is stored as in `files`, if not as the object of that path: it
+    /// goes when the object goes.
     fn stored_as(&self, files: &[Arc<OpenStore>], path: &[Vec<u8>]) -> Result<Vec<Vec<Vec<u8>>>>;
 
     /// Returns true if what is stored at `path` in `files` is a part of an object that goes by another name.
     fn is_part(&self, files: &[Arc<OpenStore>], path: &[Vec<u8>]) -> Result<bool>;
+}
+
+/// The files that a store is divided among.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Parts {
+    /// One file that is no part of a set.
+    Single,
+    /// So many files of a set; not 0.
+    Set(usize),
+}
+
+impl Parts {
+    /// Returns the number of files.
+    pub fn count(self) -> usize {
+        match self {
+            Self::Single => 1,
+            Self::Set(count) => count.max(1),
+        }
+    }
+}
+
+/// The steps that make each file of a set, and what cannot be divided.
+#[derive(Debug)]
+pub struct Division {
+    /// By file: what puts its share of each object in, whose path is free.
+    pub steps: Vec<Vec<EditStep>>,
+    /// The keys of objects that are left out, and why.
+    pub lost: Vec<(String, String)>,
 }
 
 /// Stores that are real directories, or prefixes of a bucket.
@@ -474,8 +538,8 @@ pub trait DirectoryStores {
     /// Returns the store that a real directory is, for one of many: opened when somebody looks into it.
     fn open_lazily(&self, dir: &Path, context: &Arc<Context>) -> Option<Arc<dyn Directory>>;
 
-    /// Opens the store that a prefix of a bucket is; `None` if it is none of this format. `entries` are the names directly
-    /// below.
+    /// Opens the store that a prefix of a bucket is; `None` if it is none of this format. `entries` are the names
+    /// directly below.
     fn open_prefix(
         &self,
         listing: &Listing,
@@ -595,7 +659,8 @@ impl dyn Format + '_ {
         self.making().map_or(arrays, |making| making.accepts())
     }
 
-    /// Returns the HDF5 files that hold the store at a path, as its root `dir` knows them: several, in their order, for a set.
+    /// Returns the HDF5 files that hold the store at a path, as its root `dir` knows them: several, in their order, for
+    /// a set.
     pub fn files(&self, dir: &dyn Directory, path: &Path) -> Result<Vec<PathBuf>> {
         if let Some(directories) = self.directories() {
             return Err(unsupported(format!(

@@ -1,7 +1,7 @@
 //! Tables: columns of one length, as formats know them.
 //!
-//! Nothing here is read: a table names the files that its columns are in. What can be said of the elements, such as their
-//! types, is said by the files.
+//! Nothing here is read: a table names the files that its columns are in. What can be said of the elements, such as
+//! their types, is said by the files.
 
 use std::sync::Arc;
 
@@ -170,8 +170,8 @@ pub fn has_members(file: &Arc<dyn VirtualFile>) -> bool {
     matches!(file.clone().array(), Ok(Some(array)) if array.has_members())
 }
 
-/// Returns the table of a directory in which all arrays of one dimension have one length. Compounds are left to tables of
-/// their own. `None`: there are no such arrays, or arrays of several lengths.
+/// Returns the table of a directory in which all arrays of one dimension have one length. Compounds are left to tables
+/// of their own. `None`: there are no such arrays, or arrays of several lengths.
 pub fn of_arrays(dir: &Arc<dyn Directory>, sep: u8) -> Result<Option<Found>> {
     let listing = dir.list()?;
     if listing.len() > MOST_COLUMNS {

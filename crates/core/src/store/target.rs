@@ -124,8 +124,8 @@ pub fn describe_incomplete(object: &str, missing: &[String], why: Option<&str>) 
     }
 }
 
-/// The directory of a checkout whose store keeps its changes itself, held for as long as the value lives: no other process
-/// has it.
+/// The directory of a checkout whose store keeps its changes itself, held for as long as the value lives: no other
+/// process has it.
 pub trait CheckoutDirectory: Send + Sync {
     /// Returns the directory.
     fn dir(&self) -> &Dir;
@@ -189,8 +189,8 @@ pub trait Target: Send + Sync {
         false
     }
 
-    /// Returns what the deletion of a stored file means for its object. An error, ENOTEMPTY for what others need, if it may not
-    /// be deleted.
+    /// Returns what the deletion of a stored file means for its object. An error, ENOTEMPTY for what others need, if it
+    /// may not be deleted.
     fn deletion(&self, _place: &PartPlace) -> Result<Deletion> {
         Ok(Deletion::Object)
     }

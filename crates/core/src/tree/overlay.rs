@@ -1,8 +1,9 @@
-//! A directory with changes laid over it: those of layers, of a staging area, and of a mount that has not stored them yet.
+//! A directory with changes laid over it: those of layers, of a staging area, and of a mount that has not stored them
+//! yet.
 //!
-//! The directory below and the changes may both change while it is listed or looked into: a name moves from one to the other
-//! when a file is stored, or opened for writing. So what changes add is looked at in front of the directory below, and again
-//! where they hide an entry. No node is kept.
+//! The directory below and the changes may both change while it is listed or looked into: a name moves from one to the
+//! other when a file is stored, or opened for writing. So what changes add is looked at in front of the directory
+//! below, and again where they hide an entry. No node is kept.
 
 use std::collections::HashSet;
 use std::ops::ControlFlow;
@@ -27,8 +28,8 @@ pub struct Added {
     pub left_out: Vec<(Vec<u8>, String)>,
 }
 
-/// The changes of one directory. All of them are a [`Directory`], which shows what `added` has of a name, else what is `kept` of
-/// the directory below, else what is `implied`.
+/// The changes of one directory. All of them are a [`Directory`], which shows what `added` has of a name, else what is
+/// `kept` of the directory below, else what is `implied`.
 pub trait Overlay: Send + Sync + Sized + 'static {
     /// Looks for newer changes, before entries are looked at.
     fn refresh(&self) {}

@@ -8,19 +8,530 @@
 mod array;
 mod csv;
 mod datum;
-mod directory;
-mod file;
 mod names;
 mod sparse;
-mod texts;
 mod yaml;
 
 use std::sync::Arc;
 
+use parking_lot::Mutex;
+use serde_json::{Value as Json, json};
+
 use crate::dataset::context::Context;
-use crate::tree::Directory;
+use crate::formats::daf::NAME;
+use crate::formats::plain;
+use crate::tree::path::{self, PathError};
+use crate::tree::{Directory, Listing, Node, StoreHandle, VirtualFile, info, name};
+use crate::views::unfit::Unfit;
+use datum::{Along, Datum, DatumFile, DatumParts, Facts, judge, version};
+use names::{Meaning, Suffix, meaning};
+use npyfs_base::error::Result;
+use npyfs_hdf5::Attribute;
+use npyfs_io::content::{Content, InMemory};
+use npyfs_io::file::Ownership;
+use npyfs_io::lru::WeightedLru;
+use sparse::SparseParts;
 
 /// Returns the root of the view of a tree.
 pub fn open(root: &Arc<dyn Directory>, context: &Arc<Context>) -> Arc<dyn Directory> {
-    Arc::new(directory::DafDirectory::root(root, context))
+    Arc::new(DafDirectory::root(root, context))
+}
+
+/// The approximate bytes of cached facts.
+const MOST_KNOWN: u64 = 32 << 20;
+
+/// The overhead of one cached object in bytes.
+const KNOWN: u64 = 512;
+
+/// The verdict on an object whose files have a certain version.
+type Verdict = (u64, std::result::Result<Arc<Facts>, String>);
+
+/// The state shared by the directories of a view.
+struct DafView {
+    /// The root of the tree, for resolving links.
+    root: Arc<dyn Directory>,
+    context: Arc<Context>,
+    /// Verdicts by directory and name.
+    known: Mutex<WeightedLru<Vec<u8>, Verdict>>,
+}
+
+/// A directory of the view. That of a store contains the files that daf reads. Those of plain HDF5 groups and of
+/// folders contain the same directories as the tree.
+struct DafDirectory {
+    view: Arc<DafView>,
+    of: Arc<dyn Directory>,
+    /// The path of names to it.
+    path: Vec<Vec<u8>>,
+}
+
+/// The object in the tree with the name of an object.
+enum Place {
+    Nothing,
+    Parts(DatumParts),
+    /// A directory that is not an object.
+    Directory,
+    /// An object for which daf has no files.
+    LeftOut(String),
+}
+
+impl Place {
+    fn being_written() -> Self {
+        Self::LeftOut("it is being written".into())
+    }
+}
+
+/// An object, or the reason why it has no files.
+type Found = std::result::Result<Datum, String>;
+
+impl DafDirectory {
+    /// Returns the root of the view of a tree.
+    fn root(root: &Arc<dyn Directory>, context: &Arc<Context>) -> Self {
+        let view = DafView {
+            root: root.clone(),
+            context: context.clone(),
+            known: Mutex::new(WeightedLru::new(MOST_KNOWN)),
+        };
+        Self {
+            view: Arc::new(view),
+            of: root.clone(),
+            path: Vec::new(),
+        }
+    }
+
+    fn sep(&self) -> u8 {
+        self.view.context.options.sep
+    }
+
+    fn below(&self, name: &[u8], of: Arc<dyn Directory>) -> Node {
+        let mut path = self.path.clone();
+        path.push(name.to_vec());
+        Node::Directory(Arc::new(Self {
+            view: self.view.clone(),
+            of,
+            path,
+        }))
+    }
+
+    fn is_daf(&self) -> Result<bool> {
+        Ok(self.of.format()? == NAME)
+    }
+
+    /// Returns the target of a node of the tree, through links; `None` if it cannot be found.
+    fn resolved(&self, node: Node) -> Result<Option<Node>> {
+        let Node::Symlink(link) = &node else {
+            return Ok(Some(node));
+        };
+        let mut whole = self.path.join(&b'/');
+        whole.push(b'/');
+        whole.extend_from_slice(&link.target);
+        match path::find(&self.view.root, None, &whole, true) {
+            Ok(node) => Ok(Some(node)),
+            Err(PathError::Missing) => Ok(None),
+            Err(PathError::Failed(e)) => match Unfit::from(e) {
+                Unfit::LeftOut(_) => Ok(None),
+                Unfit::Unknown(e) => Err(e),
+            },
+        }
+    }
+
+    fn look_up(&self, own: &str, suffix: &str) -> Result<Option<Node>> {
+        let shown = name::visible_with(own.as_bytes(), suffix, self.sep());
+        match self.of.lookup(&shown)? {
+            Some(node) => self.resolved(node),
+            None => Ok(None),
+        }
+    }
+
+    /// Finds the object with the name of an object: an array, otherwise a directory.
+    fn place(&self, own: &str) -> Result<Place> {
+        let found = match self.array(own) {
+            Ok(None) => self.group(own),
+            Ok(Some(file)) if file.number().is_some() => Ok(Place::being_written()),
+            Ok(Some(file)) => Ok(Place::Parts(DatumParts::Array(file))),
+            Err(e) => Err(e),
+        };
+        found.or_else(|e| match Unfit::from(e) {
+            Unfit::LeftOut(why) => Ok(Place::LeftOut(why)),
+            Unfit::Unknown(e) => Err(e),
+        })
+    }
+
+    fn array(&self, own: &str) -> Result<Option<Arc<dyn VirtualFile>>> {
+        Ok(match self.look_up(own, ".npy")? {
+            Some(Node::File(file)) => Some(file),
+            _ => None,
+        })
+    }
+
+    /// Determines what a directory is: a sparse matrix, text shown as two arrays, or something else.
+    fn group(&self, own: &str) -> Result<Place> {
+        let Some(Node::Directory(dir)) = self.look_up(own, "")? else {
+            return Ok(Place::Nothing);
+        };
+        if !own.contains('#') {
+            return Ok(Place::Directory);
+        }
+        if dir.lookup(b"offsets.npy")?.is_some() && dir.lookup(b"values.npy")?.is_some() {
+            let why = "text that is larger than text_limit at a fixed width";
+            return Ok(Place::LeftOut(why.into()));
+        }
+        if !matches!(meaning(own), Meaning::Matrix { .. }) {
+            return Ok(Place::Directory);
+        }
+        let member = |name: &[u8]| -> Result<Option<Arc<dyn VirtualFile>>> {
+            Ok(match dir.lookup(name)? {
+                Some(Node::File(file)) => Some(file),
+                _ => None,
+            })
+        };
+        let members = [
+            member(b"data.npy")?,
+            member(b"indices.npy")?,
+            member(b"indptr.npy")?,
+            member(b"shape.npy")?,
+        ];
+        if members.iter().all(Option::is_none) {
+            return Ok(Place::Directory);
+        }
+        if members.iter().flatten().any(|file| file.number().is_some()) {
+            return Ok(Place::being_written());
+        }
+        Ok(match members {
+            [Some(data), Some(indices), Some(indptr), Some(shape)] => {
+                Place::Parts(DatumParts::Sparse(SparseParts {
+                    data,
+                    indices,
+                    indptr,
+                    shape,
+                }))
+            }
+            _ => Place::LeftOut(self.noted(own)?),
+        })
+    }
+
+    /// Returns the reason why a group is not shown as a sparse matrix.
+    fn noted(&self, own: &str) -> Result<String> {
+        let listing = self.of.list()?;
+        let about = listing.notes.iter().find_map(|note| {
+            let why = note.strip_prefix(own)?.strip_prefix(": ")?;
+            why.strip_suffix(": shown as plain HDF5")
+        });
+        let unknown = "it lacks a part of a sparse matrix";
+        Ok(about.unwrap_or(unknown).to_owned())
+    }
+
+    /// Returns the axes of an object, or the reason why it cannot have them.
+    fn along(&self, own: &str) -> Result<std::result::Result<Vec<Along>, String>> {
+        let axes = match meaning(own) {
+            Meaning::Vector { axis, .. } => vec![axis],
+            Meaning::Matrix { rows, columns, .. } => vec![rows, columns],
+            Meaning::Item | Meaning::Axis(_) | Meaning::Nothing(_) => Vec::new(),
+        };
+        let mut along = Vec::with_capacity(axes.len());
+        for axis in axes {
+            along.push(match self.datum(&format!("{axis}#"))? {
+                None => return Ok(Err(format!("there is no axis {axis}"))),
+                Some(Err(why)) => {
+                    return Ok(Err(format!("its axis {axis} is left out: {why}")));
+                }
+                Some(Ok(Datum {
+                    parts: DatumParts::Array(file),
+                    facts,
+                    ..
+                })) => Along { file, facts },
+                Some(Ok(_)) => return Ok(Err(format!("{axis} is no axis"))),
+            });
+        }
+        Ok(Ok(along))
+    }
+
+    /// Returns an object by its own name; `None` if there is none.
+    fn datum(&self, own: &str) -> Result<Option<Found>> {
+        let parts = match self.place(own)? {
+            Place::Parts(parts) => parts,
+            Place::LeftOut(why) => return Ok(Some(Err(why))),
+            Place::Nothing | Place::Directory => return Ok(None),
+        };
+        if let Meaning::Nothing(why) = meaning(own) {
+            return Ok(Some(Err(why.to_owned())));
+        }
+        let along = match self.along(own)? {
+            Ok(along) => along,
+            Err(why) => return Ok(Some(Err(why))),
+        };
+        let facts = self.facts(own, &parts, &along)?;
+        Ok(Some(facts.map(|facts| Datum {
+            own: own.to_owned(),
+            parts,
+            along,
+            facts,
+            text_limit: self.view.context.options.text_limit(),
+        })))
+    }
+
+    /// Returns the facts about an object, from the cache if they are known.
+    fn facts(
+        &self,
+        own: &str,
+        parts: &DatumParts,
+        along: &[Along],
+    ) -> Result<std::result::Result<Arc<Facts>, String>> {
+        let files = parts.files();
+        let axes = along.iter().map(|along| &along.file);
+        let now = version(files.iter().chain(axes));
+        let mut key = self.path.join(&b'/');
+        key.push(b'/');
+        key.extend_from_slice(own.as_bytes());
+        let known = || self.view.known.lock();
+        if let Some((then, verdict)) = known().get(&key)
+            && *then == now
+        {
+            return Ok(verdict.clone());
+        }
+        let limit = self.view.context.options.text_limit();
+        let verdict = match judge(own, parts, along, limit) {
+            Ok(facts) => Ok(Arc::new(facts)),
+            Err(Unfit::LeftOut(why)) => Err(why),
+            Err(Unfit::Unknown(e)) => return Err(e),
+        };
+        let weight = verdict.as_ref().map_or(0, |facts| facts.weight());
+        let weight = weight
+            .saturating_add(key.len() as u64)
+            .saturating_add(KNOWN);
+        let mut known = known();
+        known.put(key, (now, verdict.clone()), weight);
+        while known.pop_excess(0).is_some() {}
+        drop(known);
+        Ok(verdict)
+    }
+
+    /// Adds the entries of a store, by the names of its objects.
+    fn add_data(&self, listing: &Listing, to: &mut StoreListing) -> Result<()> {
+        for (shown, node) in listing.iter() {
+            let stem = match &*node {
+                Node::Directory(_) => &*shown,
+                Node::File(_) | Node::Symlink(_) => match shown.strip_suffix(b".npy") {
+                    Some(stem) => stem,
+                    None if matches!(&*node, Node::Symlink(_)) => &*shown,
+                    // The archive of a matrix.
+                    None => continue,
+                },
+            };
+            let own = match name::is_cut(&shown, stem) {
+                true => Err("its name is too long".to_owned()),
+                false => String::from_utf8(name::own(stem, self.sep()))
+                    .map_err(|_| "its name is not UTF-8".to_owned()),
+            };
+            let own = match own {
+                Ok(own) => own,
+                Err(why) => {
+                    to.left_out.push((stem.to_vec(), why));
+                    continue;
+                }
+            };
+            // An item and a group may have the same name.
+            if matches!(&*node, Node::Directory(_)) && matches!(self.array(&own), Ok(Some(_))) {
+                self.add_directory(&shown, &node, to)?;
+                continue;
+            }
+            match self.datum(&own)? {
+                Some(Ok(datum)) => to.data.push(datum),
+                Some(Err(why)) => to.left_out.push((own.into_bytes(), why)),
+                None => self.add_directory(&shown, &node, to)?,
+            }
+        }
+        Ok(())
+    }
+
+    /// Adds a directory that is not an object.
+    fn add_directory(&self, shown: &[u8], node: &Node, to: &mut StoreListing) -> Result<()> {
+        match self.directory(shown, node.clone())? {
+            Some(Ok(node)) => to.directories.push((shown.to_vec(), node)),
+            Some(Err(why)) => to.left_out.push((shown.to_vec(), why)),
+            None => {}
+        }
+        Ok(())
+    }
+
+    /// Returns the directory, or the link to one, for a node of the tree; `None` for other nodes.
+    fn directory(
+        &self,
+        shown: &[u8],
+        node: Node,
+    ) -> Result<Option<std::result::Result<Node, String>>> {
+        let node = match node {
+            Node::Directory(dir) if !dir.is_object() => self.below(shown, dir),
+            Node::Symlink(_) => match self.resolved(node.clone())? {
+                Some(Node::Directory(_)) => node,
+                _ => return Ok(None),
+            },
+            _ => return Ok(None),
+        };
+        if self.is_daf()? && names::is_taken_for_file(shown) {
+            let why = "daf takes a directory of such a name for a file";
+            return Ok(Some(Err(why.to_owned())));
+        }
+        Ok(Some(Ok(node)))
+    }
+
+    fn mark(&self) -> Node {
+        Node::File(Arc::new(MarkFile {
+            ownership: self.of.ownership(),
+        }))
+    }
+}
+
+/// The entries of a store under construction.
+#[derive(Default)]
+struct StoreListing {
+    data: Vec<Datum>,
+    directories: Vec<(Vec<u8>, Node)>,
+    left_out: Vec<(Vec<u8>, String)>,
+}
+
+/// Returns the files of an object by name.
+fn files(datum: Datum) -> impl Iterator<Item = (Vec<u8>, Node)> {
+    let datum = Arc::new(datum);
+    let suffixes: &[Suffix] = datum.facts.suffixes();
+    suffixes.iter().map(move |&suffix| {
+        let name = format!("{}{}", datum.own, suffix.text());
+        let file = DatumFile {
+            datum: datum.clone(),
+            suffix,
+        };
+        (name.into_bytes(), Node::File(Arc::new(file)))
+    })
+}
+
+impl Directory for DafDirectory {
+    fn ownership(&self) -> Ownership {
+        self.of.ownership()
+    }
+
+    fn list(&self) -> Result<Arc<Listing>> {
+        let listing = self.of.list()?;
+        let mut to = StoreListing::default();
+        let mut notes = Vec::new();
+        let mut entries = Vec::new();
+        if self.is_daf()? {
+            self.add_data(&listing, &mut to)?;
+            to.left_out.extend(listing.left_out.iter().cloned());
+            entries.push((names::MARK.to_vec(), self.mark()));
+            entries.extend(to.data.into_iter().flat_map(files));
+        } else {
+            // Directories of other formats are objects, or endless.
+            let is_mirrored = self.of.format()? == plain::NAME;
+            for (shown, node) in listing.entries.iter().filter(|_| is_mirrored) {
+                self.add_directory(shown, node, &mut to)?;
+            }
+            let others = listing.len().saturating_sub(to.directories.len());
+            if others > 0 {
+                notes.push(format!("{others} entries that are in no daf store"));
+            }
+        }
+        entries.extend(to.directories);
+        let damage = listing.damage.clone();
+        Ok(Arc::new(
+            Listing::new(entries, to.left_out, notes).with_damage(damage),
+        ))
+    }
+
+    fn lookup(&self, name: &[u8]) -> Result<Option<Node>> {
+        if self.is_daf()? {
+            if name == names::MARK {
+                return Ok(Some(self.mark()));
+            }
+            if let Some((own, suffix)) = names::split(name) {
+                let Some(Ok(datum)) = self.datum(own)? else {
+                    return Ok(None);
+                };
+                let is_there = datum.facts.suffixes().contains(&suffix);
+                let datum = Arc::new(datum);
+                return Ok(is_there.then(|| Node::File(Arc::new(DatumFile { datum, suffix }))));
+            }
+            let own = String::from_utf8(name::own(name, self.sep()));
+            if let Ok(own) = own
+                && !matches!(self.group(&own), Ok(Place::Directory | Place::Nothing))
+            {
+                return Ok(None);
+            }
+        } else if self.of.format()? != plain::NAME {
+            return Ok(None);
+        }
+        match self.of.lookup(name)? {
+            Some(node) => Ok(self.directory(name, node)?.and_then(|found| found.ok())),
+            None => Ok(None),
+        }
+    }
+
+    fn is_current(&self) -> bool {
+        self.of.is_current()
+    }
+
+    fn is_lasting(&self) -> bool {
+        self.of.is_lasting()
+    }
+
+    fn format(&self) -> Result<&'static str> {
+        self.of.format()
+    }
+
+    fn info(&self) -> Result<Json> {
+        let listing = self.list()?;
+        let mut about = self.of.info()?;
+        if let Json::Object(about) = &mut about {
+            about.insert("view".into(), json!("daf"));
+            about.insert("entries".into(), json!(listing.len()));
+            about.insert("left_out".into(), info::left_out(&listing.left_out));
+            about.insert("notes".into(), json!(listing.notes));
+        }
+        Ok(about)
+    }
+
+    fn handle(&self) -> Option<StoreHandle> {
+        None
+    }
+
+    fn warm(&self) {
+        self.of.warm();
+    }
+
+    fn attributes(&self) -> Result<Vec<Attribute>> {
+        self.of.attributes()
+    }
+}
+
+/// The file that marks a store.
+struct MarkFile {
+    ownership: Ownership,
+}
+
+impl VirtualFile for MarkFile {
+    fn ownership(&self) -> Ownership {
+        self.ownership
+    }
+
+    fn size(&self) -> Result<u64> {
+        Ok(yaml::MARK.len() as u64)
+    }
+
+    fn open(&self) -> Result<Arc<dyn Content>> {
+        Ok(Arc::new(InMemory(yaml::MARK.to_vec())))
+    }
+
+    fn version(&self) -> u64 {
+        0
+    }
+
+    fn is_current(&self) -> bool {
+        true
+    }
+
+    fn info(&self) -> Result<Json> {
+        Ok(json!({ "kind": "daf", "view": "daf", "datum": "mark" }))
+    }
+
+    fn mode(&self) -> u32 {
+        0o444
+    }
 }

@@ -11,7 +11,7 @@ use super::View;
 use super::directory::{self, names};
 use super::key_state::KeyState;
 use crate::checkout::records::attribute;
-use crate::store::extent;
+use crate::store::against;
 use crate::tree::{Node, name};
 use npyfs_base::error::{Error, ErrorKind, Result, readable};
 use npyfs_hdf5::{Dimension, Dimensions, GroupPath, Value};
@@ -118,7 +118,7 @@ impl View {
                 continue;
             }
             // What cannot be read has no dimensions.
-            let Some(shape) = readable(extent::shape(&*dir, name))?.flatten() else {
+            let Some(shape) = readable(against::shown_shape(&*dir, name))?.flatten() else {
                 continue;
             };
             match self.dimensions(key, &shape) {

@@ -11,7 +11,7 @@ use super::join;
 use super::key_state::{KeyState, Origin};
 use super::marked::{ChangedFile, marked};
 use super::stem;
-use crate::store::extent;
+use crate::store::against;
 use crate::tree::array::StoredArray;
 use crate::tree::info;
 use crate::tree::name::{unescape, visible_with};
@@ -313,7 +313,10 @@ impl Overlay for ViewDirectory {
             let length = match keys.get(&join(&self.key, &self.view.key_name(&shown))) {
                 // A new coordinate says how long its dimension is.
                 Some(KeyState::Object(_)) => {
-                    match readable(extent::shape(self, &shown))?.flatten().as_deref() {
+                    match readable(against::shown_shape(self, &shown))?
+                        .flatten()
+                        .as_deref()
+                    {
                         Some([length, ..]) => *length,
                         _ => continue,
                     }

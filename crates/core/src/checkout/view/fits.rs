@@ -22,7 +22,7 @@ use crate::checkout::records::entry::LayerEntry;
 use crate::checkout::records::fit::{KeySpelling, Misfit, StoreIdentity};
 use crate::checkout::records::layer_files::LayerFiles;
 use crate::store::against::AxisEntries;
-use crate::store::extent::Extent;
+use crate::store::against::Extent;
 use crate::tree::name::{self, NameError, unescape};
 use crate::tree::{Directory, Node, VirtualFile};
 use npyfs_base::error::Result;

@@ -15,7 +15,7 @@ use super::stem;
 use crate::checkout::records::index;
 use crate::checkout::records::index::StoredObject;
 use crate::dataset::context::Context;
-use crate::store::extent::Extent;
+use crate::store::against::Extent;
 use crate::store::format::{Registry, StoreRoot};
 use crate::tree::array::StoredArray;
 use crate::tree::{Directory, Node, VirtualFile};

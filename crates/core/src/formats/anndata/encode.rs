@@ -11,8 +11,8 @@ use super::slot::{Place, Role, behind_modality, check_name, directory};
 use crate::formats::sparse::SparseOrder;
 use crate::formats::sparse::{self, Checked, SparseMembers};
 use crate::store::base::{Base, invalid, unsupported};
+use crate::store::encode::add_dataset;
 use crate::store::encode::array::NpyArray;
-use crate::store::encode::dataset::add;
 use crate::store::encode::integers::Integers;
 use crate::store::encode::{ObjectKey, Plan, single, text};
 use crate::store::object::NewFile;
@@ -109,7 +109,7 @@ fn add_array(new: &mut NewFile, path: &[String], array: &NpyArray) -> Result<()>
         Some(_) if is_scalar => ("numeric-scalar", "0.2.0"),
         Some(_) => ("array", "0.2.0"),
     };
-    add(new, path, &array.little())?;
+    add_dataset(new, path, &array.little())?;
     if let Some(dataset) = new.outline.datasets.last_mut() {
         dataset.attributes.extend(encoding(name, version));
     }

@@ -20,9 +20,9 @@ use jiff::tz::Offset;
 
 use crate::store::base::{Base, invalid, unsupported};
 use crate::store::encode::array::NpyArray;
+use crate::store::encode::contents::Mapped;
+use crate::store::encode::contents::SpooledFile;
 use crate::store::encode::integers::Integers;
-use crate::store::encode::mapped::Mapped;
-use crate::store::encode::spooled_file::SpooledFile;
 use crate::store::encode::{ObjectKey, Plan, single, text};
 use crate::store::object::NewFile;
 use crate::store::part::Part;

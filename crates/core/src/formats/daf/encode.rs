@@ -14,8 +14,8 @@ use super::rules::{
 use crate::formats::sparse::{self, Checked, Pointers, SparseMembers, SparseOrder};
 use crate::store::base::{Base, invalid, unsupported};
 use crate::store::encode::array::NpyArray;
+use crate::store::encode::contents::SpooledFile;
 use crate::store::encode::integers::Integers;
-use crate::store::encode::spooled_file::SpooledFile;
 use crate::store::encode::{ObjectKey, Plan, single, text};
 use crate::store::object::NewFile;
 use crate::store::part::Part;

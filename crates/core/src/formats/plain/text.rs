@@ -7,10 +7,8 @@ use serde_json::{Value as Json, json};
 
 use super::array::ArrayFile;
 use crate::dataset::backing::Form;
-use crate::dataset::measured::Measured;
-use crate::dataset::measured_blocks::MeasuredBlocks;
-use crate::dataset::opened::OpenStore;
-use crate::dataset::text::{measure, measure_sequences, rows, sequence_rows};
+use crate::dataset::opened::{Measured, OpenStore};
+use crate::dataset::text::{MeasuredBlocks, measure, measure_sequences, rows, sequence_rows};
 use crate::tree::array::StoredArray;
 use crate::tree::{Directory, Listing, Node, VirtualFile, info};
 use npyfs_base::error::{Error, ErrorKind, Result};

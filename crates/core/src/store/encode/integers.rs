@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::array::NpyArray;
-use super::mapped::Mapped;
+use super::contents::Mapped;
 use super::text::windows;
 use crate::store::base::invalid;
 use npyfs_base::error::Result;

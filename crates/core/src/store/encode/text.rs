@@ -3,8 +3,7 @@
 use std::sync::Arc;
 
 use super::array::NpyArray;
-use super::mapped::Mapped;
-use super::spooled_file::Zeros;
+use super::contents::{Mapped, Zeros};
 use crate::store::base::invalid;
 use npyfs_base::error::Result;
 use npyfs_base::npy::dtype::{Kind, Order};

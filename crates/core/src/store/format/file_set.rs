@@ -188,8 +188,8 @@ impl FileSet {
         Ownership::joined(parts.map(|meta| Ownership::of(&meta)))
     }
 
-    /// Returns the parts that are there, by their number. A symbolic link that leads out of `top` is a part that may not
-    /// be read, unless the policy allows it.
+    /// Returns the parts that are there, by their number. A symbolic link that leads out of `top` is a part that may
+    /// not be read, unless the policy allows it.
     pub fn parts(&self, top: &Path, external: External) -> io::Result<BTreeMap<u64, Vec<SetFile>>> {
         let mut parts: BTreeMap<u64, Vec<SetFile>> = BTreeMap::new();
         if let Some(listing) = &self.elsewhere {

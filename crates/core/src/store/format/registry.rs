@@ -111,8 +111,8 @@ impl Registry {
             .filter_map(|format| format.objects().member_list())
     }
 
-    /// Returns the format of an empty store with a name: the one that `kind` leaves, or else the one that it ends in; `None`: stores
-    /// have no such names.
+    /// Returns the format of an empty store with a name: the one that `kind` leaves, or else the one that it ends in;
+    /// `None`: stores have no such names.
     pub fn begun_as(&self, kind: Option<&str>, name: &[u8]) -> Option<&Arc<dyn Format>> {
         let ends = |ending: &&str| {
             let stem = name.strip_suffix(ending.as_bytes());

@@ -5,8 +5,8 @@ use std::ops::Range;
 /// The rows that a batch should have.
 const WANTED: u64 = 1 << 20;
 
-/// The bytes that the rows of a batch should have at most, where columns lie side by side in them: what one column had decoded
-/// is still there for the next.
+/// The bytes that the rows of a batch should have at most, where columns lie side by side in them: what one column had
+/// decoded is still there for the next.
 const WIDEST: u64 = 64 << 20;
 
 /// The largest chunk that is kept whole, in batches.
@@ -26,8 +26,8 @@ pub(super) struct Batches {
 }
 
 impl Batches {
-    /// Cuts the rows of a table into batches. `chunk`: the rows of a chunk, which a batch should not cut; `row`: the bytes of a
-    /// row in which columns lie side by side.
+    /// Cuts the rows of a table into batches. `chunk`: the rows of a chunk, which a batch should not cut; `row`: the
+    /// bytes of a row in which columns lie side by side.
     pub(super) fn new(rows: u64, columns: usize, chunk: Option<u64>, row: u64) -> Self {
         let wanted = (WIDEST / row.max(1)).clamp(1, WANTED);
         let size = match chunk.filter(|&chunk| chunk > 0) {

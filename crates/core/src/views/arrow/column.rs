@@ -1,4 +1,8 @@
-//! A column: its type in Arrow, and the buffers that hold its values.
+//! A column: its type in Arrow, the buffers that hold its values, and what has to be read of it before its file has a
+//! size.
+//!
+//! A column asks a [`Survey`] for its findings in the same order each time it is opened. The first time the findings
+//! are made by reading; later, for the same version of the table, they are given again.
 
 use std::collections::HashSet;
 use std::ops::Range;
@@ -7,9 +11,8 @@ use std::sync::Arc;
 use arrow_schema::{DataType, Field, TimeUnit};
 
 use super::batches::Batches;
-use super::body::Body;
 use super::elements::Elements;
-use super::survey::{Finding, Survey};
+use super::message::Body;
 use super::text::{Encoding, Lengths, Slots, Texts};
 use crate::views::unfit::{Unfit, left_out};
 use npyfs_base::npy::dtype::{DType, Kind, Order};
@@ -153,7 +156,8 @@ pub(super) struct Making<'a> {
 }
 
 impl Making<'_> {
-    /// Returns the column of the elements of a type at some places in each row; `dims` are those of an array at each place.
+    /// Returns the column of the elements of a type at some places in each row; `dims` are those of an array at each
+    /// place.
     pub(super) fn column(
         &mut self,
         dtype: &DType,
@@ -467,8 +471,8 @@ impl Making<'_> {
         })
     }
 
-    /// Returns a column of lists: each begins where `starts` says and ends where the next begins, the last of them at the end
-    /// of the `length` values.
+    /// Returns a column of lists: each begins where `starts` says and ends where the next begins, the last of them at
+    /// the end of the `length` values.
     pub(super) fn lists(
         &mut self,
         starts: Column,
@@ -711,4 +715,67 @@ fn bits(
             });
         }
     })
+}
+
+/// A finding on a part of a column, for each batch of rows.
+#[derive(Debug)]
+pub(super) enum Finding {
+    /// The number of missing values.
+    Missing(Vec<u64>),
+    /// The lengths of the texts, and whether all of them are UTF-8.
+    Texts(Vec<Lengths>, bool),
+    /// The position at which the lists of a batch begin; one more than there are batches.
+    Starts(Vec<u64>),
+}
+
+/// A finding, or the reason why a column is left out.
+type Verdict = Result<Arc<Finding>, String>;
+
+/// The findings on a table, in the order in which they are asked for.
+#[derive(Default)]
+pub(super) struct Survey {
+    known: Vec<Verdict>,
+    asked: usize,
+}
+
+impl Survey {
+    /// Returns a survey that gives known findings.
+    pub(super) fn known(known: Vec<Verdict>) -> Self {
+        Self { known, asked: 0 }
+    }
+
+    /// Returns all findings.
+    pub(super) fn into_findings(self) -> Vec<Verdict> {
+        self.known
+    }
+
+    /// Returns the next finding, which `make` makes if it is not known.
+    pub(super) fn find(
+        &mut self,
+        make: impl FnOnce() -> Result<Finding, Unfit>,
+    ) -> Result<Arc<Finding>, Unfit> {
+        if self.asked == self.known.len() {
+            self.known.push(match make() {
+                Ok(finding) => Ok(Arc::new(finding)),
+                Err(Unfit::LeftOut(why)) => Err(why),
+                Err(unknown) => return Err(unknown),
+            });
+        }
+        let verdict = self.known.get(self.asked).cloned();
+        self.asked += 1;
+        match verdict {
+            Some(verdict) => verdict.map_err(Unfit::LeftOut),
+            None => Err(Unfit::LeftOut("nothing was found out".to_owned())),
+        }
+    }
+}
+
+impl Finding {
+    /// Returns the approximate memory it takes.
+    pub(super) fn weight(&self) -> u64 {
+        8 * match self {
+            Self::Missing(counts) | Self::Starts(counts) => counts.len() as u64,
+            Self::Texts(lengths, _) => lengths.iter().map(Lengths::count).sum(),
+        }
+    }
 }

@@ -157,8 +157,8 @@ impl Elements {
         self.made(range, per, size, |_, from, to| to.copy_from_slice(from))
     }
 
-    /// Returns what is made of a range: `to` bytes of `per` elements each, of fewer at the end. `make` is given the number
-    /// of the first element, counted from the start of the range, the elements, and room for what they become.
+    /// Returns what is made of a range: `to` bytes of `per` elements each, of fewer at the end. `make` is given the
+    /// number of the first element, counted from the start of the range, the elements, and room for what they become.
     pub(super) fn made<F>(
         &self,
         range: Range<u64>,

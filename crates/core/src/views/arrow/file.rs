@@ -1,4 +1,7 @@
-//! The file of a table.
+//! The file of a table: what is known of it before it is opened, and how messages and buffers lie in it.
+//!
+//! A file has a size once all about its table is found out. It is opened for that version of the table alone: a table
+//! that is another one by then is refused as stale.
 
 use std::sync::Arc;
 
@@ -6,15 +9,16 @@ use arrow_schema::Schema;
 use serde_json::{Value as Json, json};
 use xxhash_rust::xxh3::Xxh3;
 
-use super::layout;
-use super::survey::{Finding, Survey};
+use super::batches::Batches;
+use super::column::{Column, Finding, Survey};
+use super::message::{self, Arrays, Body, Place};
 use super::table::{self, OpenTable};
 use crate::store::format::Format;
 use crate::store::table::Table;
 use crate::tree::VirtualFile;
 use crate::views::unfit::{Unfit, left_out};
 use npyfs_base::error::{Error, ErrorKind, Result};
-use npyfs_io::content::{Concat, Content};
+use npyfs_io::content::{Concat, Content, InMemory};
 use npyfs_io::file::Ownership;
 
 /// What is known of a version of a table.
@@ -64,7 +68,7 @@ impl Facts {
 
 fn contents(schema: &Schema, open: OpenTable) -> std::result::Result<Concat, Unfit> {
     let columns: Vec<_> = open.columns.into_iter().map(|(_, column)| column).collect();
-    match layout::file(schema, &columns, open.batches) {
+    match laid_out(schema, &columns, open.batches) {
         Some(file) => Ok(file),
         None => left_out("it is larger than a file can be"),
     }
@@ -147,4 +151,64 @@ impl VirtualFile for TableFile {
     fn mode(&self) -> u32 {
         0o444
     }
+}
+
+/// A file under construction.
+struct Building {
+    parts: Vec<Arc<dyn Content>>,
+    end: u64,
+}
+
+impl Building {
+    fn push(&mut self, bytes: Vec<u8>) {
+        self.end = self.end.saturating_add(bytes.len() as u64);
+        self.parts.push(Arc::new(InMemory(bytes)));
+    }
+
+    /// Adds a message, which `make` makes for its offset, and its body.
+    fn message(&mut self, body: Body, make: impl FnOnce(&Arrays, u64) -> Vec<u8>) -> Place {
+        let at = self.end;
+        let message = make(&body.arrays, at);
+        let metadata = message.len() as u64;
+        self.push(message);
+        self.end = self.end.saturating_add(body.arrays.body);
+        self.parts.extend(body.parts);
+        Place {
+            at,
+            metadata,
+            body: body.arrays.body,
+        }
+    }
+}
+
+/// Returns the file of a table; `None` if it is larger than a file can be.
+fn laid_out(schema: &Schema, columns: &[Column], batches: Batches) -> Option<Concat> {
+    let mut file = Building {
+        parts: Vec::new(),
+        end: 0,
+    };
+    file.push(message::head());
+    file.push(message::schema(schema, file.end));
+    let mut dictionaries = Vec::new();
+    for dictionary in columns.iter().filter_map(Column::dictionary) {
+        let mut body = Body::default();
+        dictionary.values.add(0, &(0..dictionary.length), &mut body);
+        let id = dictionaries.len() as u64;
+        let make = |arrays: &Arrays, at| message::dictionary(id, dictionary.length, arrays, at);
+        dictionaries.push(file.message(body, make));
+        i64::try_from(file.end).ok()?;
+    }
+    let mut places = Vec::new();
+    for (number, rows) in batches.iter().enumerate() {
+        let mut body = Body::default();
+        columns
+            .iter()
+            .for_each(|column| column.add(number, &rows, &mut body));
+        let length = rows.end - rows.start;
+        places.push(file.message(body, |arrays, at| message::batch(length, arrays, at)));
+        i64::try_from(file.end).ok()?;
+    }
+    file.push(message::tail(schema, &dictionaries, &places));
+    i64::try_from(file.end).ok()?;
+    Some(Concat::of_extents(file.parts))
 }

@@ -1,7 +1,10 @@
-//! The metadata of a file: messages in front of bodies, and the footer.
+//! The messages of a file and the footer, and the bodies that messages describe.
 //!
-//! Source: Arrow's `Schema.fbs`, `Message.fbs` and `File.fbs`; `arrow-ipc` has the types that are generated from them. A
-//! body need not be there: a message says only where its buffers are.
+//! Source: Arrow's `Schema.fbs`, `Message.fbs` and `File.fbs`; `arrow-ipc` has the types that are generated from them.
+//! A body need not be there: a message says only where its buffers are. Each buffer of a body is aligned, and so is the
+//! body itself.
+
+use std::sync::Arc;
 
 use arrow_ipc::convert::IpcSchemaEncoder;
 use arrow_ipc::writer::DictionaryTracker;
@@ -11,6 +14,8 @@ use arrow_ipc::{
 };
 use arrow_schema::Schema;
 use flatbuffers::{FlatBufferBuilder, UnionWIPOffset, WIPOffset};
+
+use npyfs_io::content::{Content, InMemory};
 
 /// What a file begins and ends with.
 const MAGIC: &[u8] = b"ARROW1";
@@ -23,7 +28,7 @@ const PAGE: u64 = 4096;
 const LARGE: u64 = 64 << 10;
 
 /// Returns what a body or a buffer of some length begins and ends at a multiple of.
-pub(super) fn alignment(length: u64) -> u64 {
+fn alignment(length: u64) -> u64 {
     match length {
         LARGE.. => PAGE,
         _ => ALIGNMENT,
@@ -34,13 +39,60 @@ pub(super) fn alignment(length: u64) -> u64 {
 #[derive(Default)]
 pub(super) struct Arrays {
     /// The number of elements of each array, and how many are missing.
-    pub(super) nodes: Vec<(u64, u64)>,
+    nodes: Vec<(u64, u64)>,
     /// Where each buffer begins in the body, and its length.
-    pub(super) buffers: Vec<(u64, u64)>,
+    buffers: Vec<(u64, u64)>,
     /// The number of buffers of data of each array of views.
-    pub(super) variadic: Vec<u64>,
+    variadic: Vec<u64>,
     /// The length of the body.
     pub(super) body: u64,
+}
+
+/// The arrays of one batch, and the contents of their buffers.
+#[derive(Default)]
+pub(super) struct Body {
+    pub(super) arrays: Arrays,
+    pub(super) parts: Vec<Arc<dyn Content>>,
+}
+
+impl Body {
+    /// Adds an array, whose buffers follow.
+    pub(super) fn node(&mut self, length: u64, missing: u64) {
+        self.arrays.nodes.push((length, missing));
+    }
+
+    /// Adds a buffer without bytes.
+    pub(super) fn no_buffer(&mut self) {
+        self.arrays.buffers.push((self.arrays.body, 0));
+    }
+
+    /// Adds a buffer.
+    pub(super) fn buffer(&mut self, content: Arc<dyn Content>) {
+        let length = content.len();
+        self.pad(alignment(length));
+        self.arrays.buffers.push((self.arrays.body, length));
+        self.arrays.body = self.arrays.body.saturating_add(length);
+        self.parts.push(content);
+        self.pad(alignment(length));
+    }
+
+    /// Adds zeros up to a multiple.
+    fn pad(&mut self, multiple: u64) {
+        let end = self.arrays.body;
+        let padding = end.checked_next_multiple_of(multiple).unwrap_or(end) - end;
+        self.arrays.body = end.saturating_add(padding);
+        // Less than a page.
+        self.parts
+            .push(Arc::new(InMemory(vec![0; padding as usize])));
+    }
+
+    /// Adds the buffers of data of an array of views.
+    pub(super) fn buffers(&mut self, contents: Vec<Arc<dyn Content>>) {
+        self.arrays.variadic.push(contents.len() as u64);
+        contents
+            .into_iter()
+            .for_each(|content| self.buffer(content));
+    }
 }
 
 /// Where a message is.

@@ -1,18 +1,20 @@
-//! A table of a store, opened: its columns in Arrow's terms, and what is left out.
+//! A table of a store, opened: its columns in Arrow's terms, its schema, and what is left out.
+//!
+//! HDF5 attributes become the metadata of fields and of the schema: texts as they are, everything else as JSON.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use arrow_schema::{Field, Schema};
+use serde_json::Value as Json;
 
 use super::batches::Batches;
-use super::column::{Column, Dictionary, Making, Rows, TextForm};
-use super::metadata;
-use super::survey::Survey;
+use super::column::{Column, Dictionary, Making, Rows, Survey, TextForm};
+use crate::store::attribute;
 use crate::store::encode::NpyArray;
 use crate::store::format::Format;
 use crate::store::table::{Column as Named, Table, Values};
-use crate::tree::VirtualFile;
+use crate::tree::{VirtualFile, info};
 use crate::views::unfit::{Unfit, left_out};
 use npyfs_base::npy::dtype::DType;
 use npyfs_hdf5::Attribute;
@@ -103,14 +105,14 @@ pub(super) fn schema(
     for (name, column) in &open.columns {
         let named = table.columns.iter().find(|named| named.name == *name);
         let said = match named {
-            Some(named) => metadata::of(&attributes(&named.values)?, format),
+            Some(named) => metadata(&attributes(&named.values)?, format),
             None => HashMap::new(),
         };
         let is_ordered = column.dictionary().is_some_and(|known| known.is_ordered);
         let field = Field::new(name, column.dtype.clone(), true);
         fields.push(field.with_dict_is_ordered(is_ordered).with_metadata(said));
     }
-    let said = metadata::of(&table.attributes, format);
+    let said = metadata(&table.attributes, format);
     Ok(Schema::new(fields).with_metadata(said))
 }
 
@@ -308,8 +310,8 @@ impl Opening<'_> {
         }
     }
 
-    /// Returns an array for one of the columns in it. Each has a reader of its own: a block that one has read to its end stays
-    /// for the others, and each has its own pattern of access.
+    /// Returns an array for one of the columns in it. Each has a reader of its own: a block that one has read to its
+    /// end stays for the others, and each has its own pattern of access.
     fn shared(&mut self, file: &Arc<dyn VirtualFile>) -> Result<NpyArray, Unfit> {
         let known = self.files.open(file)?;
         let array = NpyArray::shown(&file.open()?)?;
@@ -349,4 +351,24 @@ fn chunk_rows(file: &Arc<dyn VirtualFile>) -> Option<u64> {
     let array = file.clone().array().ok()??;
     let described = array.describe().ok()?;
     described.details.chunks?.first().copied()
+}
+
+/// The most bytes of one value of the metadata.
+const LONGEST_METADATA: usize = 64 << 10;
+
+/// Returns what attributes say beyond how an object is stored.
+fn metadata(attributes: &[Attribute], format: &dyn Format) -> HashMap<String, String> {
+    let said = |attribute: &Attribute| {
+        let name = std::str::from_utf8(&attribute.name).ok()?;
+        if attribute::refused(name).is_some() || format.source().is_mark(&attribute.name) {
+            return None;
+        }
+        let value = attribute.value.as_ref().ok()?;
+        let text = match info::value(value) {
+            Json::String(text) => text,
+            other => other.to_string(),
+        };
+        (text.len() <= LONGEST_METADATA).then(|| (name.to_owned(), text))
+    };
+    attributes.iter().filter_map(said).collect()
 }

@@ -1,8 +1,8 @@
 //! Text of a fixed width, as texts of their own lengths.
 //!
-//! Arrow has two forms for it. Where each text has a slot of its full width in the data (`Utf8View`), nothing needs to be
-//! known ahead. Where texts follow each other without gaps (`LargeUtf8`), they are measured once: the cumulative lengths
-//! up to the end of each block of texts.
+//! Arrow has two forms for it. Where each text has a slot of its full width in the data (`Utf8View`), nothing needs to
+//! be known ahead. Where texts follow each other without gaps (`LargeUtf8`), they are measured once: the cumulative
+//! lengths up to the end of each block of texts.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -46,7 +46,8 @@ impl Encoding {
         }
     }
 
-    /// Appends the text of an element: the bytes as they are, or characters as UTF-8. What is no character becomes U+FFFD.
+    /// Appends the text of an element: the bytes as they are, or characters as UTF-8. What is no character becomes
+    /// U+FFFD.
     fn decode(self, element: &[u8], out: &mut Vec<u8>) {
         match self {
             Self::Bytes => out.extend_from_slice(trimmed(element)),

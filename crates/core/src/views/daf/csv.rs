@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 
-use super::texts::{TextArray, Texts};
+use super::array::{TextArray, Texts};
 use crate::views::unfit::{Unfit, left_out};
 use npyfs_base::error::Result;
 use npyfs_io::content::Content;

@@ -6,18 +6,22 @@
 
 use std::sync::Arc;
 
-use super::array;
+use serde_json::{Value as Json, json};
+use xxhash_rust::xxh3::Xxh3;
+
+use super::array::{self, TextArray};
 use super::csv::{Blocks, Table};
 use super::names::{Meaning, Suffix, meaning};
 use super::sparse::{self, SparseFacts, SparseParts};
-use super::texts::TextArray;
 use super::yaml;
 use crate::formats::daf::rules::check_entries;
 use crate::store::encode::{NpyArray, text};
 use crate::tree::VirtualFile;
 use crate::views::unfit::{Unfit, left_out};
 use npyfs_base::error::{Error, Result};
+use npyfs_hdf5::Attribute;
 use npyfs_io::content::{Content, InMemory};
+use npyfs_io::file::Ownership;
 
 /// The most entries of an axis that are compared with each other.
 const MOST_ENTRIES: u64 = 32 << 20;
@@ -316,5 +320,87 @@ impl Datum {
             true => Ok(content),
             false => Err(Error::damaged("not as long as it was when it was judged")),
         }
+    }
+}
+
+/// One of the files of an object.
+pub(super) struct DatumFile {
+    pub datum: Arc<Datum>,
+    pub suffix: Suffix,
+}
+
+impl DatumFile {
+    /// Returns the files of the store that determine its content, its own first.
+    fn sources(&self) -> Vec<Arc<dyn VirtualFile>> {
+        let Datum { parts, along, .. } = &*self.datum;
+        let mut sources = parts.files();
+        if self.suffix == Suffix::Csv {
+            sources.extend(along.iter().map(|along| along.file.clone()));
+        }
+        sources
+    }
+}
+
+/// Returns a number that identifies the versions of files.
+pub(super) fn version<'a>(files: impl IntoIterator<Item = &'a Arc<dyn VirtualFile>>) -> u64 {
+    let mut hash = Xxh3::new();
+    for file in files {
+        hash.update(&file.version().to_le_bytes());
+    }
+    hash.digest()
+}
+
+impl VirtualFile for DatumFile {
+    fn ownership(&self) -> Ownership {
+        Ownership::joined(self.sources().iter().map(|file| file.ownership()))
+    }
+
+    fn size(&self) -> Result<u64> {
+        Ok(self.datum.facts.size(self.suffix))
+    }
+
+    fn open(&self) -> Result<Arc<dyn Content>> {
+        self.datum.open(self.suffix)
+    }
+
+    fn version(&self) -> u64 {
+        version(&self.sources())
+    }
+
+    fn is_current(&self) -> bool {
+        self.sources().iter().all(|file| file.is_current())
+    }
+
+    fn info(&self) -> Result<Json> {
+        let what = match meaning(&self.datum.own) {
+            Meaning::Item => "item",
+            Meaning::Axis(_) => "axis",
+            Meaning::Vector { .. } => "vector",
+            Meaning::Matrix { .. } => match self.datum.parts {
+                DatumParts::Array(_) => "matrix",
+                DatumParts::Sparse(_) => "sparse matrix",
+            },
+            Meaning::Nothing(_) => "nothing",
+        };
+        let of = match &self.datum.parts {
+            DatumParts::Array(file) => file.info()?,
+            DatumParts::Sparse(parts) => json!({
+                "data": parts.data.info()?,
+                "indices": parts.indices.info()?,
+                "indptr": parts.indptr.info()?,
+            }),
+        };
+        Ok(json!({ "kind": "daf", "view": "daf", "datum": what, "name": self.datum.own, "of": of }))
+    }
+
+    fn attributes(&self) -> Result<Vec<Attribute>> {
+        match &self.datum.parts {
+            DatumParts::Array(file) => file.attributes(),
+            DatumParts::Sparse(_) => Ok(Vec::new()),
+        }
+    }
+
+    fn mode(&self) -> u32 {
+        0o444
     }
 }

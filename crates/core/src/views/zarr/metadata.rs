@@ -1,19 +1,25 @@
-//! The metadata documents of Zarr, as text made from the HDF5 descriptions of groups and datasets.
+//! The metadata documents of Zarr: their text, made from the HDF5 descriptions of groups and datasets, and the files
+//! that show it.
 //!
 //! The documents contain only what zarr-python 3.1 and xarray can read. A type or value that they refuse is left out
 //! with the reason, since one such array would keep a whole store with consolidated metadata from being opened.
 
 mod attributes;
-mod dimensions;
 mod dtype;
 mod fill;
-mod number;
+
+use std::sync::Arc;
 
 use serde_json::{Map, Value as Json, json};
+use xxhash_rust::xxh3::xxh3_64;
 
 use super::Version;
+use crate::tree::{Node, VirtualFile};
+use npyfs_base::error;
 use npyfs_base::npy::dtype::DType;
 use npyfs_hdf5::Attribute;
+use npyfs_io::content::{Content, InMemory};
+use npyfs_io::file::Ownership;
 
 /// The name of an entry that is not shown, with the reason.
 pub type LeftOut = (String, String);
@@ -111,8 +117,8 @@ fn array_v2(array: &ArrayMeta) -> Result<Documents, String> {
     if let Some(value) = missing.attribute {
         shown.insert(FILL_VALUE.into(), value);
     }
-    let names = dimensions::names(array.shape, array.dimensions, array.attributes);
-    shown.insert(dimensions::ATTRIBUTE.into(), names.into());
+    let names = dimension_names(array.shape, array.dimensions, array.attributes);
+    shown.insert(ARRAY_DIMENSIONS.into(), names.into());
     let chunks_may_be_absent = missing.element.is_some()
         && missing.element == fill::shown(&array.element, array.fill, Version::V2);
     Ok(Documents {
@@ -145,7 +151,7 @@ fn array_v3(array: &ArrayMeta) -> Result<Documents, String> {
         Element::Text => ("string".into(), json!({ "name": "vlen-utf8" })),
     };
     let (mut shown, left_out) =
-        attributes::json_besides(array.attributes, &[FILL_VALUE, dimensions::ATTRIBUTE]);
+        attributes::json_besides(array.attributes, &[FILL_VALUE, ARRAY_DIMENSIONS]);
     let mut missing = fill::Missing::of(array.attributes, &array.element, Version::V3);
     missing.left_out.extend(left_out);
     if let Some(value) = missing.attribute {
@@ -165,7 +171,7 @@ fn array_v3(array: &ArrayMeta) -> Result<Documents, String> {
         },
         "codecs": [codec],
         "attributes": shown,
-        "dimension_names": dimensions::names(array.shape, array.dimensions, array.attributes),
+        "dimension_names": dimension_names(array.shape, array.dimensions, array.attributes),
     });
     Ok(Documents {
         files: vec![("zarr.json", document)],
@@ -220,6 +226,91 @@ fn below(path: &str, name: &str) -> String {
     match path {
         "" => name.to_owned(),
         path => format!("{path}/{name}"),
+    }
+}
+
+/// The attribute of version 2 with these names.
+const ARRAY_DIMENSIONS: &str = "_ARRAY_DIMENSIONS";
+
+/// Returns a name for each dimension of an array: xarray requires one.
+///
+/// A dimension without a name is named after its length. Equal lengths then share a dimension everywhere in the store,
+/// different lengths never do, and no name depends on the other contents of the store. Lengths that occur twice in an
+/// array are counted.
+fn dimension_names(
+    shape: &[u64],
+    known: &[Option<String>],
+    attributes: &[Attribute],
+) -> Vec<String> {
+    if known.iter().all(Option::is_none)
+        && let Some(own) = attributes::texts(attributes, ARRAY_DIMENSIONS)
+        && own.len() == shape.len()
+    {
+        return own;
+    }
+    let mut names = Vec::with_capacity(shape.len());
+    for (axis, length) in shape.iter().enumerate() {
+        if let Some(Some(name)) = known.get(axis) {
+            names.push(name.clone());
+            continue;
+        }
+        let plain = format!("phony_dim_{length}");
+        let mut name = plain.clone();
+        let mut count = 1;
+        while names.contains(&name) {
+            count += 1;
+            name = format!("{plain}_{count}");
+        }
+        names.push(name);
+    }
+    names
+}
+
+/// The text of a file, and a check that its subject is still the version that the text was made from.
+pub(super) struct DocumentFile {
+    text: Arc<Vec<u8>>,
+    ownership: Ownership,
+    is_current: Box<dyn Fn() -> bool + Send + Sync>,
+}
+
+impl DocumentFile {
+    /// Returns the file of a text.
+    pub(super) fn node(
+        text: Arc<Vec<u8>>,
+        ownership: Ownership,
+        is_current: impl Fn() -> bool + Send + Sync + 'static,
+    ) -> Node {
+        Node::File(Arc::new(Self {
+            text,
+            ownership,
+            is_current: Box::new(is_current),
+        }))
+    }
+}
+
+impl VirtualFile for DocumentFile {
+    fn ownership(&self) -> Ownership {
+        self.ownership
+    }
+
+    fn size(&self) -> error::Result<u64> {
+        Ok(self.text.len() as u64)
+    }
+
+    fn open(&self) -> error::Result<Arc<dyn Content>> {
+        Ok(Arc::new(InMemory(self.text.to_vec())))
+    }
+
+    fn version(&self) -> u64 {
+        xxh3_64(&self.text)
+    }
+
+    fn is_current(&self) -> bool {
+        (self.is_current)()
+    }
+
+    fn info(&self) -> error::Result<Json> {
+        Ok(json!({ "kind": "zarr", "bytes": self.text.len() }))
     }
 }
 
@@ -334,5 +425,35 @@ mod tests {
                 }
             }
         }
+    }
+
+    #[test]
+    fn names_that_are_missing_follow_from_the_length() {
+        assert_eq!(
+            dimension_names(&[3, 3, 4, 3], &[], &[]),
+            [
+                "phony_dim_3",
+                "phony_dim_3_2",
+                "phony_dim_4",
+                "phony_dim_3_3"
+            ]
+        );
+        assert_eq!(
+            dimension_names(&[3, 4], &[None, Some("x".into())], &[]),
+            ["phony_dim_3", "x"]
+        );
+        assert!(dimension_names(&[], &[], &[]).is_empty());
+    }
+
+    #[test]
+    fn an_attribute_that_came_from_zarr_counts_without_scales() {
+        let attribute = Attribute::new(ARRAY_DIMENSIONS, DType::bytes(2), &[2], b"y\0xx");
+        let attributes = [attribute];
+        assert_eq!(dimension_names(&[3, 4], &[], &attributes), ["y", "xx"]);
+        assert_eq!(
+            dimension_names(&[3, 4], &[Some("a".into()), None], &attributes),
+            ["a", "phony_dim_4"]
+        );
+        assert_eq!(dimension_names(&[3], &[], &attributes), ["phony_dim_3"]);
     }
 }

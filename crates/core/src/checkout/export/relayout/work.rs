@@ -4,8 +4,7 @@ use std::fs::File;
 use std::path::Path;
 
 use super::{StoredElements, done};
-use crate::store::chunked::{self, ChunkedElements};
-use crate::store::unchunked::{self, ChunkedDataset};
+use crate::store::chunked::{self, ChunkedDataset, ChunkedElements};
 use npyfs_base::error::{Error, Result};
 use npyfs_codec::Encoding;
 use npyfs_hdf5::{EditStep, Editor, Elements, NewForm, Recodable};
@@ -51,7 +50,7 @@ impl Work<'_> {
                     chunk: &chunk,
                     direct,
                 };
-                match unchunked::decode(dataset, &scratch)? {
+                match chunked::decode(dataset, &scratch)? {
                     true => stored(scratch, 0),
                     false => Ok(None),
                 }

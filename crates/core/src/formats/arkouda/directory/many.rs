@@ -7,7 +7,7 @@ use crate::formats::arkouda::marks::Marks;
 use crate::formats::arkouda::numbers::{NumberKind, NumbersOf};
 use crate::formats::arkouda::object::{Joined, Object, What};
 use crate::formats::arkouda::set::LocaleSet;
-use crate::tree::array_names::ArrayNames;
+use crate::tree::name::ArrayNames;
 use crate::tree::{LazyEntries, Node};
 use npyfs_base::error::Error;
 use npyfs_hdf5::Dataset;

@@ -14,8 +14,8 @@ use super::{
 use crate::store::base::{Base, invalid};
 use crate::store::encode::ObjectKey;
 use crate::store::encode::array::NpyArray;
+use crate::store::encode::contents::Mapped;
 use crate::store::encode::integers::Integers;
-use crate::store::encode::mapped::Mapped;
 use crate::store::encode::text::windows;
 use crate::store::object::NewFile;
 use crate::store::part::Part;

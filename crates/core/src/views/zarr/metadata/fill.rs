@@ -6,7 +6,7 @@ use serde_json::{Value as Json, json};
 use super::{Element, FILL_VALUE, LeftOut};
 use crate::views::zarr::Version;
 use crate::views::zarr::metadata::attributes;
-use crate::views::zarr::metadata::number::Number;
+use crate::views::zarr::metadata::attributes::Number;
 use npyfs_base::npy::dtype::{DType, Kind, Order};
 use npyfs_hdf5::{Attribute, Value};
 

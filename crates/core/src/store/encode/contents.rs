@@ -1,4 +1,7 @@
-//! Bytes that have to be made before they can be copied: in a scratch file on the disk of the layer.
+//! Contents that are made on the way to a new HDF5 file.
+//!
+//! Elements are checked or made into others while they are copied. Bytes that have to be made before they can be copied
+//! lie in a scratch file on the disk of the layer. Zeros need not be written.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -7,6 +10,59 @@ use crate::store::base::Base;
 use npyfs_base::error::{Error, ErrorKind, Result};
 use npyfs_io::content::Content;
 use npyfs_io::content::scratch::Scratch;
+use npyfs_io::rows::in_rows;
+
+/// Elements of another content, each made into one of another size, or refused.
+pub(crate) struct Mapped<F> {
+    inner: Arc<dyn Content>,
+    /// Bytes of an element before and after.
+    from: usize,
+    to: usize,
+    /// Makes a window of elements; the number of the first is given.
+    make: F,
+}
+
+impl<F> Mapped<F>
+where
+    F: Fn(u64, &[u8], &mut [u8]) -> Result<()> + Send + Sync + 'static,
+{
+    /// Sizes below 1 count as 1.
+    pub(crate) fn content(
+        inner: Arc<dyn Content>,
+        from: usize,
+        to: usize,
+        make: F,
+    ) -> Arc<dyn Content> {
+        Arc::new(Self {
+            inner,
+            from: from.max(1),
+            to: to.max(1),
+            make,
+        })
+    }
+}
+
+impl<F> Content for Mapped<F>
+where
+    F: Fn(u64, &[u8], &mut [u8]) -> Result<()> + Send + Sync,
+{
+    fn len(&self) -> u64 {
+        self.inner.len() / self.from as u64 * self.to as u64
+    }
+
+    fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<()> {
+        let mut source = Vec::new();
+        in_rows(self.to, offset, buf, |first, rows| {
+            source.resize(rows.len() / self.to * self.from, 0);
+            self.inner.read_at(first * self.from as u64, &mut source)?;
+            (self.make)(first, &source, rows)
+        })
+    }
+
+    fn is_costly(&self) -> bool {
+        true
+    }
+}
 
 /// Bytes that are written at a time.
 const BLOCK: usize = 1 << 20;
