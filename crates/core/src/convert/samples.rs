@@ -2,9 +2,8 @@
 
 use std::sync::Arc;
 
-use super::objects::part;
-use super::walk::{Place, Walk, own_name};
-use super::watched::Watched;
+use super::Watched;
+use super::walk::{Place, Walk, own_name, part};
 use crate::store::base::invalid;
 use crate::store::encode::{NpyArray, ObjectKey, text};
 use crate::tree::{Node, VirtualFile};

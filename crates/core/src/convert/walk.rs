@@ -1,21 +1,27 @@
-//! The walk through a store: which entries are objects, and which entries together are one object.
+//! The walk through a store: which entries are objects, which entries together are one object, and what becomes of
+//! each.
+//!
+//! An object is added to the new store, or recorded with the reason why it cannot be represented. Text and bytes that
+//! are files in one format and arrays in the other are converted on the way.
 
 use std::collections::HashSet;
 use std::sync::Arc;
 
 use xxhash_rust::xxh3::xxh3_128;
 
-use super::comparison::Comparison;
-use super::objects::{is_about_object, part};
-use super::values::{as_text, bytes_as_array, is_single_text, text_as_array};
-use super::watched::Watched;
-use super::{Conversion, Converted, Remark};
-use crate::store::encode::ObjectKey;
+use super::{Comparison, Conversion, Converted, FileFace, Remark, Watched};
+use crate::store::base::{invalid, unsupported};
+use crate::store::encode::{NpyArray, ObjectKey, text};
 use crate::store::format::Format;
 use crate::store::format::builder::Builder;
+use crate::store::part::{Part, PartPlace};
 use crate::tree::{Directory, Listing, Node, Symlink, VirtualFile, name};
 use npyfs_base::error::{Error, ErrorKind, Result};
-use npyfs_io::content::Content;
+use npyfs_base::npy;
+use npyfs_base::npy::dtype::{DType, Kind, Order};
+use npyfs_hdf5::Attribute;
+use npyfs_io::content::{Concat, Content, InMemory};
+use npyfs_io::npy_file::header;
 
 /// Suffixes of files that are an object or a member of one.
 const SUFFIXES: [&str; 4] = [".npy", ".npz", ".txt", ".bin"];
@@ -38,7 +44,7 @@ pub(super) struct Walk<'a> {
 /// Directories and files of the source, for change detection.
 #[derive(Default)]
 pub(super) struct Seen {
-    pub(super) directories: Vec<Arc<dyn Directory>>,
+    directories: Vec<Arc<dyn Directory>>,
     /// One file of each directory.
     files: Vec<Arc<dyn VirtualFile>>,
 }
@@ -172,7 +178,7 @@ impl Walk<'_> {
         });
     }
 
-    pub(super) fn changed(&mut self, object: &str, what: impl Into<String>) {
+    fn changed(&mut self, object: &str, what: impl Into<String>) {
         self.converted.changed.push(Remark {
             object: object.to_owned(),
             what: what.into(),
@@ -304,7 +310,7 @@ impl Walk<'_> {
     }
 
     /// Records the object at a path; false if there is one already.
-    pub(super) fn take(&mut self, key: &ObjectKey) -> bool {
+    fn take(&mut self, key: &ObjectKey) -> bool {
         let mut path = Vec::new();
         for name in key.path() {
             path.extend_from_slice(name.as_bytes());
@@ -384,6 +390,206 @@ impl Walk<'_> {
             self.seen.files.push(file.clone());
         }
     }
+
+    /// Adds a directory that is one object in the new store, with a file that may be another form of it.
+    fn composite(
+        &mut self,
+        key: &ObjectKey,
+        whole: Option<&Arc<dyn VirtualFile>>,
+        dir: &Arc<dyn Directory>,
+        full: &str,
+    ) -> Result<()> {
+        let (mut parts, mut all) = (Vec::new(), Vec::new());
+        let mut gathered = match whole {
+            Some(file) => self.member(key, "", file, &mut parts, &mut all),
+            None => Ok(()),
+        };
+        if gathered.is_ok() {
+            gathered = self.members(key, "", dir, &mut parts, &mut all);
+        }
+        match gathered {
+            Ok(()) => {}
+            Err(e) => return self.unreadable(full, e),
+        }
+        self.put(key, &parts, &all, full)
+    }
+
+    fn member(
+        &mut self,
+        key: &ObjectKey,
+        member: &str,
+        file: &Arc<dyn VirtualFile>,
+        parts: &mut Vec<Part>,
+        all: &mut Vec<Arc<Watched>>,
+    ) -> Result<()> {
+        let about = |e: Error| e.about(member);
+        let content = file.open().map_err(about)?;
+        let watched = Watched::new(content, &self.conversion.listener);
+        self.keep_seen(file);
+        parts.push(part(key, member, ".npy", watched.clone()));
+        all.push(watched);
+        Ok(())
+    }
+
+    /// Collects the files of an object below a directory.
+    fn members(
+        &mut self,
+        key: &ObjectKey,
+        above: &str,
+        dir: &Arc<dyn Directory>,
+        parts: &mut Vec<Part>,
+        all: &mut Vec<Arc<Watched>>,
+    ) -> Result<()> {
+        let listing = dir.list()?;
+        let format = self.conversion.formats_of(&**dir)?;
+        self.seen.directories.push(dir.clone());
+        if let Some((name, why)) = listing.left_out.first() {
+            let why = format!("{}: {why}", String::from_utf8_lossy(name));
+            return Err(Error::damaged(why));
+        }
+        for (shown, node) in listing.iter() {
+            if format.source().repeats(&**dir, &shown, false)? {
+                continue;
+            }
+            let of = |stem: &[u8]| {
+                let own = own_name(stem, self.conversion.sep);
+                let own = String::from_utf8_lossy(&own).into_owned();
+                let escaped = name::visible(own.as_bytes(), "");
+                format!("{above}{}", String::from_utf8_lossy(&escaped))
+            };
+            match &*node {
+                Node::Directory(dir) => {
+                    let below = format!("{}/", of(&shown));
+                    self.members(key, &below, dir, parts, all)?;
+                }
+                Node::File(file) => match split(&shown) {
+                    Some((stem, ".npy")) => {
+                        self.conversion.listener.found(file.size()?);
+                        self.member(key, &of(stem), file, parts, all)?;
+                    }
+                    _ => {
+                        let shown = String::from_utf8_lossy(&shown);
+                        return Err(Error::damaged(format!("{shown}: no array")));
+                    }
+                },
+                Node::Symlink(_) => {
+                    let shown = String::from_utf8_lossy(&shown);
+                    return Err(Error::damaged(format!("{shown}: a link")));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Adds an object to the new store.
+    pub(super) fn put(
+        &mut self,
+        key: &ObjectKey,
+        parts: &[Part],
+        watched: &[Arc<Watched>],
+        full: &str,
+    ) -> Result<()> {
+        if !self.take(key) {
+            self.lost(full, "another object has the same name there");
+            return Ok(());
+        }
+        let faces = parts.iter().map(|part| FileFace::of(key, part));
+        let faces: Vec<FileFace> = faces.flatten().collect();
+        let put = self.builder.put(key, parts);
+        if let Some(e) = watched.iter().find_map(|watched| watched.failure()) {
+            return self.unreadable(full, e);
+        }
+        let bytes = parts.iter().map(|part| part.content.len()).sum::<u64>();
+        watched.iter().for_each(|watched| watched.finish());
+        if self.outcome(full, put)? {
+            self.converted.objects += 1;
+            self.converted.bytes = self.converted.bytes.saturating_add(bytes);
+            faces
+                .into_iter()
+                .for_each(|face| self.comparison.add(full, face));
+        }
+        Ok(())
+    }
+
+    /// Returns whether an object was added; records an object that cannot be represented.
+    fn outcome(&mut self, full: &str, done: Result<()>) -> Result<bool> {
+        match done {
+            Ok(()) => Ok(true),
+            Err(e) if is_about_object(&e) => {
+                self.lost(full, &e.message);
+                Ok(false)
+            }
+            Err(e) => Err(e.about(full)),
+        }
+    }
+
+    /// Records that a directory of the source is one array, whose parts become a group.
+    fn note_form(&mut self, full: &str, dir: &Arc<dyn Directory>) -> Result<()> {
+        if !dir.is_object() {
+            return Ok(());
+        }
+        match dir.info() {
+            Ok(info) => {
+                if let Some(form) = info["shown_as"].as_str() {
+                    self.changed(full, format!("a group of {form}"));
+                }
+                Ok(())
+            }
+            Err(e) => self.unreadable(full, e),
+        }
+    }
+
+    /// Records the attributes of an object, which are not converted.
+    fn note_attributes(&mut self, full: &str, attributes: impl FnOnce() -> Result<Vec<Attribute>>) {
+        // Invalid attributes do not affect the conversion.
+        let found = attributes().unwrap_or_default();
+        let is_mark = |name: &[u8]| {
+            let mut formats = self.conversion.formats.iter();
+            formats.any(|format| format.source().is_mark(name))
+        };
+        let names: Vec<String> = found
+            .iter()
+            .filter(|attribute| !is_mark(&attribute.name))
+            .map(|attribute| String::from_utf8_lossy(&attribute.name).into_owned())
+            .collect();
+        if !names.is_empty() {
+            self.changed(full, format!("without its attributes {}", names.join(", ")));
+        }
+    }
+}
+
+/// Returns whether a failure means that an object cannot be represented, as opposed to a failure of the disk.
+fn is_about_object(error: &Error) -> bool {
+    matches!(
+        error.kind,
+        ErrorKind::TooLarge
+            | ErrorKind::Os(
+                libc::EINVAL
+                    | libc::EOPNOTSUPP
+                    | libc::EILSEQ
+                    | libc::ENAMETOOLONG
+                    | libc::EEXIST
+                    | libc::EROFS
+            )
+    )
+}
+
+/// Returns a part of the object at `key`.
+pub(super) fn part(
+    key: &ObjectKey,
+    member: &str,
+    suffix: &'static str,
+    content: Arc<dyn Content>,
+) -> Part {
+    Part {
+        place: PartPlace {
+            object: key.path().join("/"),
+            member: member.to_owned(),
+            suffix,
+        },
+        content,
+        stored: false,
+    }
 }
 
 /// Returns a file in the form of the new store.
@@ -407,7 +613,7 @@ fn converted_file(
 }
 
 /// Splits off the suffix.
-pub(super) fn split(shown: &[u8]) -> Option<(&[u8], &'static str)> {
+fn split(shown: &[u8]) -> Option<(&[u8], &'static str)> {
     let mut split = SUFFIXES
         .into_iter()
         .filter_map(|suffix| Some((shown.strip_suffix(suffix.as_bytes())?, suffix)));
@@ -420,5 +626,70 @@ pub(super) fn own_name(shown: &[u8], sep: u8) -> Vec<u8> {
     match name::is_escaped_number(shown) {
         true => shown.to_vec(),
         false => name::own(shown, sep),
+    }
+}
+
+/// The longest text that is converted to or from an array, in bytes: it is held in memory.
+const LONGEST: u64 = 64 << 20;
+
+/// Returns whether an `.npy` file is a single text.
+fn is_single_text(file: &dyn Content) -> Result<bool> {
+    // An incomplete file is refused later.
+    let Ok(head) = header(file) else {
+        return Ok(false);
+    };
+    let is_text = matches!(
+        &head.dtype,
+        DType::Scalar {
+            kind: Kind::Text | Kind::Bytes,
+            ..
+        }
+    );
+    Ok(is_text && head.shape.is_empty())
+}
+
+/// Returns the text of an `.npy` file that is a single text.
+fn as_text(file: Arc<dyn Content>) -> Result<Arc<dyn Content>> {
+    check_length(file.len())?;
+    let array = NpyArray::shown(&file)?;
+    let mut bytes = Vec::new();
+    text::each(&array, |_, element| {
+        bytes.extend_from_slice(element);
+        Ok(())
+    })?;
+    Ok(Arc::new(InMemory(bytes)))
+}
+
+/// Returns a text as an array without dimensions.
+fn text_as_array(file: &dyn Content) -> Result<Arc<dyn Content>> {
+    check_length(file.len())?;
+    let mut bytes = vec![0; usize::try_from(file.len()).unwrap_or(0)];
+    file.read_at(0, &mut bytes)?;
+    let text = String::from_utf8(bytes).map_err(|_| invalid("text that is not UTF-8"))?;
+    if text.ends_with('\0') {
+        return Err(unsupported("a text that ends in NUL, which an array loses"));
+    }
+    let letters: Vec<u8> = text
+        .chars()
+        .flat_map(|letter| u32::from(letter).to_le_bytes())
+        .collect();
+    let mut npy = npy::header(&DType::text(letters.len() / 4), &[]);
+    npy.extend(letters);
+    Ok(Arc::new(InMemory(npy)))
+}
+
+/// Returns bytes as a vector of numbers.
+fn bytes_as_array(file: Arc<dyn Content>) -> Arc<dyn Content> {
+    let byte = DType::scalar(Kind::Uint, 1, Order::None);
+    let head = InMemory(npy::header(&byte, &[file.len()]));
+    Arc::new(Concat::new(vec![Arc::new(head), file]))
+}
+
+fn check_length(len: u64) -> Result<()> {
+    match len <= LONGEST {
+        true => Ok(()),
+        false => Err(unsupported(format!(
+            "a text of {len} bytes; at most {LONGEST} are converted"
+        ))),
     }
 }
