@@ -18,9 +18,8 @@ use crate::cli::{CliError, say, store_checkouts};
 use npyfs_base::error::Error;
 use npyfs_base::options::External;
 use npyfs_base::printable;
-use npyfs_core::checkout::export::encoded::encoded;
 use npyfs_core::checkout::export::layout::{Layout, Method, Purpose};
-use npyfs_core::checkout::export::{Export, Rearranged};
+use npyfs_core::checkout::export::{Export, Rearranged, encoded};
 use npyfs_core::checkout::records::attribute;
 use npyfs_core::checkout::records::index::KeptObject;
 use npyfs_core::checkout::records::layer_files::LayerFiles;
@@ -33,7 +32,7 @@ use npyfs_io::rights::Rights;
 use npyfs_io::workplace::{WHOLE, Workplace};
 use plan::{ExportPlan, ExportShape, above, directory, plan};
 
-impl npyfs_core::checkout::export::progress::Progress for Progress {
+impl npyfs_core::checkout::export::Progress for Progress {
     fn begin(&self, bytes: u64) {
         self.begin(bytes);
     }

@@ -4,6 +4,14 @@
 //! attributes, links, filters. A worker then removes deleted objects and copies stored ones in. The file has a
 //! temporary name beside its destination, and is renamed once it is complete and synced. The store and the layers are
 //! only read.
+//!
+//! Some objects have another form in an export than in their layers: as the library of their format would write them
+//! (`encoded`).
+
+pub mod layout;
+pub mod measure;
+pub mod publish;
+mod relayout;
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -15,31 +23,29 @@ use super::records::attribute;
 use super::records::entry::LayerEntry;
 use super::records::index::StoredObject;
 use super::records::layer_files::LayerFiles;
+use super::view::View;
 use super::view::dimensions::{ATTRIBUTE, ObjectDimensions};
 use crate::dataset::context::Context;
 use crate::dataset::opened::OpenStore;
+use crate::store::encode::ObjectKey;
+use crate::store::encode::array::NpyArray;
 use crate::store::format::{Parts, Registry, Sets};
+use crate::store::object;
 use crate::tree::name::{self, unescape};
+use crate::tree::{Directory, Node};
 use layout::Layout;
-use npyfs_base::error::{Error, ErrorKind, Result};
+use npyfs_base::error::{Error, ErrorKind, Result, readable};
 use npyfs_base::options::RemoteSettings;
-use npyfs_hdf5::{EditStep, Editor, FileForm, Holders, ObjectPath, SourceFile, source};
+use npyfs_hdf5::program::program;
+use npyfs_hdf5::{Creator, EditStep, Editor, FileForm, Holders, ObjectPath, SourceFile, source};
 use npyfs_io::dir::Dir;
 use npyfs_io::file::StoreFile;
 use npyfs_io::file::members::path_of;
 use npyfs_io::remote::{copy, open_file};
 use npyfs_io::rights::Rights;
+use npyfs_io::storage::Disk;
 use npyfs_io::workplace::Workplace;
-use progress::Progress;
 use relayout::{Relaid, Relayout};
-
-pub mod encoded;
-pub mod layout;
-pub mod measure;
-pub mod progress;
-pub mod publish;
-mod relayout;
-pub mod to_publish;
 
 /// The number of changes in one request to the worker.
 const STEPS: usize = 64;
@@ -90,6 +96,15 @@ impl DividedChanges {
     }
 }
 
+/// A listener for progress.
+pub trait Progress {
+    /// Reports the total number of bytes.
+    fn begin(&self, bytes: u64);
+
+    /// Reports a number of bytes that have just been completed.
+    fn advance(&self, bytes: u64);
+}
+
 /// An export of a store's file with layers on top to a new file.
 pub struct Export<'a> {
     /// The file of the store, or its address.
@@ -112,7 +127,8 @@ pub struct Export<'a> {
     pub dimensions: &'a ObjectDimensions,
     /// The number of this file in a set, and how new objects are divided among the files of the set.
     pub part: Option<(usize, &'a DividedChanges)>,
-    /// Whether the new file has the times of its objects. One that begins as a copy of a file with times has them anyway.
+    /// Whether the new file has the times of its objects. One that begins as a copy of a file with times has them
+    /// anyway.
     pub times: bool,
     /// How arrays are laid out.
     pub layout: Layout,
@@ -485,6 +501,60 @@ pub fn object_path(key: &str) -> std::result::Result<ObjectPath, String> {
         checked.map(|()| own).map_err(|why| why.to_string())
     };
     key.split('/').map(own).collect()
+}
+
+/// Returns the new files, by the keys of their objects, of all entries at these keys. `place` makes the directory for
+/// them.
+pub fn encoded<'a>(
+    view: &Arc<View>,
+    keys: impl Iterator<Item = &'a str>,
+    place: &dyn Fn() -> Result<Dir>,
+) -> Result<BTreeMap<String, PathBuf>> {
+    let (mut made, mut files) = (None, BTreeMap::new());
+    for key in keys.filter(|key| attribute::split(key).is_none() && view.is_stored(key)) {
+        let shown = view.shown(key);
+        let (Some((name, above)), Some(depth)) = (shown.split_last(), view.store_depth(&shown))
+        else {
+            continue;
+        };
+        let Some(dir) = view.directory(above)? else {
+            continue;
+        };
+        let format = view.formats().of(&*dir)?;
+        let Some(writing) = format.writing() else {
+            continue;
+        };
+        // What cannot be read is named by the export.
+        let Some(array) = readable(array(&*dir, name))?.flatten() else {
+            continue;
+        };
+        let inside: Vec<&str> = key.split('/').skip(depth).collect();
+        let inside = ObjectKey::of_path(&inside.join("/"))?;
+        let Some(new) = writing.exported(&*dir, &inside, &array)? else {
+            continue;
+        };
+        let to = match &made {
+            Some(dir) => dir,
+            None => made.insert(place()?),
+        };
+        let name = files.len().to_string();
+        let creator = Creator::worker(program(), &to.path_of_descriptor());
+        object::write((to, &name), &new, &creator, &Disk)?;
+        files.insert(key.to_owned(), to.path().join(name));
+    }
+    Ok(files)
+}
+
+/// Returns an array that is shown as one file and nothing else: what was written in parts has the form that its writer
+/// wants.
+fn array(dir: &dyn Directory, name: &[u8]) -> Result<Option<NpyArray>> {
+    match (
+        dir.lookup(name)?,
+        dir.lookup(&[name, &b".npy"[..]].concat())?,
+    ) {
+        (None, Some(Node::File(file))) => NpyArray::shown(&file.open()?).map(Some),
+        _ => Ok(None),
+    }
 }
 
 #[cfg(test)]

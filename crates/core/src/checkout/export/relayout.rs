@@ -1,9 +1,8 @@
 //! Rewrites the datasets of a new file in the requested layout, and then the file itself without its unused space.
 //!
 //! Elements are copied as they are stored. A chunked dataset is first decoded into a temporary file, each chunk once: a
-//! new chunk may overlap any number of old ones.
-
-mod work;
+//! new chunk may overlap any number of old ones. All of this happens in this process; libhdf5 only receives encoded
+//! chunks.
 
 use std::collections::HashMap;
 use std::fs::File;
@@ -11,18 +10,20 @@ use std::io;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
+use super::Progress;
 use super::layout::{Coding, Layout, Purpose, StoredForm, Wish, sample_bytes};
 use super::measure::{self, Sample};
-use super::progress::Progress;
 use crate::dataset::grid::row_block;
+use crate::store::chunked::{self, ChunkedElements};
 use crate::store::compression::Compression;
+use crate::store::unchunked::{self, ChunkedDataset};
 use npyfs_base::error::{Error, Result};
+use npyfs_codec::Encoding;
 use npyfs_hdf5::{
     Details, EditStep, Editor, Elements, FileForm, NewForm, ObjectPath, Recodable, source,
 };
 use npyfs_io::content::Content;
 use npyfs_io::file::{StoreFile, user_block};
-use work::{Found, Work};
 
 /// The alignment of arrays that programs map into memory, in bytes.
 const MAPPED: u64 = 4096;
@@ -372,5 +373,96 @@ impl StoredElements {
             done += part;
         }
         Ok(())
+    }
+}
+
+/// A dataset to be rewritten.
+struct Work<'a> {
+    part: &'a Path,
+    dataset: &'a Recodable,
+    /// The size in bytes.
+    bytes: u64,
+}
+
+/// The stored elements of a dataset.
+enum Found {
+    Stored(StoredElements),
+    /// All elements are the fill value.
+    Unwritten,
+}
+
+impl Work<'_> {
+    /// Returns the elements; `None` if only libhdf5 can read them.
+    fn elements(&self, file: &StoreFile, found: Elements) -> Result<Option<Found>> {
+        let len = self.bytes;
+        let stored = |file, start| Ok(Some(Found::Stored(StoredElements { file, start, len })));
+        match found {
+            Elements::Contiguous(start) => stored(File::open(self.part)?, start),
+            Elements::Unwritten => Ok(Some(Found::Unwritten)),
+            Elements::Library => Ok(None),
+            Elements::Chunked(chunk, direct) => {
+                let path = self.part.with_file_name("elements");
+                let mut options = File::options();
+                let scratch = options
+                    .read(true)
+                    .write(true)
+                    .create_new(true)
+                    .open(&path)?;
+                std::fs::remove_file(&path)?;
+                let dataset = ChunkedDataset {
+                    file,
+                    shape: &self.dataset.shape,
+                    element: self.dataset.element,
+                    chunk: &chunk,
+                    direct,
+                };
+                match unchunked::decode(dataset, &scratch)? {
+                    true => stored(scratch, 0),
+                    false => Ok(None),
+                }
+            }
+        }
+    }
+
+    /// Writes the elements in another form, replacing the dataset.
+    fn write(
+        &self,
+        editor: &mut Editor,
+        elements: &Found,
+        form: NewForm,
+        encoding: Option<Encoding>,
+    ) -> Result<()> {
+        let path = &self.dataset.path;
+        let chunk = form.chunk.clone();
+        let declare = EditStep::Declare {
+            path: path.clone(),
+            form,
+        };
+        done(editor, self.part, declare, path)?;
+        match (elements, chunk) {
+            (Found::Unwritten, _) => {}
+            (Found::Stored(elements), None) => {
+                let place = editor.declared(&StoreFile::open(self.part)?)?;
+                let Elements::Contiguous(start) = place else {
+                    return Err(Error::damaged("the new dataset has no place"));
+                };
+                elements.copy(&File::options().write(true).open(self.part)?, start)?;
+            }
+            (Found::Stored(elements), Some(chunk)) => {
+                let element = usize::try_from(self.dataset.element);
+                let chunks = ChunkedElements {
+                    shape: &self.dataset.shape,
+                    chunk: &chunk,
+                    element: element.map_err(|_| Error::damaged("elements too large"))?,
+                    encoding,
+                    data: elements,
+                };
+                chunked::encode(&chunks, |chunks| {
+                    Ok(editor.write_chunks(&StoreFile::open(self.part)?, chunks)?)
+                })?;
+            }
+        }
+        let replace = EditStep::Replace { path: path.clone() };
+        done(editor, self.part, replace, path)
     }
 }
