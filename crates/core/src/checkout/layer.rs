@@ -2,23 +2,25 @@
 //!
 //! A change is made in this order: a new file under a temporary name, rename to its final name, sync of the file, sync
 //! of the directory, line in the index, sync of the index. The change takes effect with its line. Many changes share
-//! each kind of sync. Files that no line names are leftovers of dead processes, and are removed when the layer is next
-//! opened; files with foreign names are left alone.
+//! each kind of sync. Only lines of the index are retried. A file that could not be synced is lost, whatever a second
+//! sync would report: the kernel drops pages that it failed to write.
+//!
+//! The file of a replaced version stays as long as a view may still show the old version: a change is in the layer, and
+//! possibly on the disk, before the view shows it, and a reader in between is given the old file. Files that no line
+//! names are leftovers of dead processes, and are removed when the layer is next opened; files with foreign names are
+//! left alone.
 
-mod durable;
 pub mod lock;
 mod member;
 pub mod pack;
-mod packed;
 pub mod pending_changes;
 pub mod publications;
-mod replaced_files;
 
 use std::collections::{BTreeMap, HashSet};
 use std::fs::File;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
 use parking_lot::{Condvar, Mutex, MutexGuard};
 
@@ -38,8 +40,7 @@ use npyfs_io::content::scratch::Scratch;
 use npyfs_io::dir::Dir;
 use npyfs_io::file::handle::allowance;
 use npyfs_io::storage::Storage;
-use pending_changes::PendingChanges;
-use replaced_files::Replaced;
+use pending_changes::{PendingBatch, PendingChange, PendingChanges, Settled};
 
 pub use member::NewMember;
 
@@ -76,7 +77,7 @@ pub struct Layer {
     /// Held while the file of small objects is written; taken after `syncing`.
     packing: Mutex<()>,
     /// Disk space that is reserved for small objects, and a reference to this layer for readers that need their files.
-    reserve: Mutex<packed::Reserve>,
+    reserve: Mutex<pack::Reserve>,
     own: Mutex<Option<Weak<dyn PackWriter>>>,
     /// Whether changes wait to be synced.
     deferred: AtomicBool,
@@ -415,6 +416,270 @@ impl Layer {
     }
 }
 
+/// Changes whose state on the disk is unknown, and the reason.
+type Lost = (Vec<PendingChange>, Error);
+
+impl Layer {
+    /// Makes every change durable: returns once they would survive a power failure, and the loss of this machine if the
+    /// layer is in a bucket.
+    pub fn sync(&self) -> Result<()> {
+        let _one = self.syncing.lock();
+        self.sync_waiting()?;
+        let Some(upload) = &self.upload else {
+            return Ok(());
+        };
+        // Later changes are uploaded by the next call.
+        self.behind.store(false, Ordering::Release);
+        let mut upload = upload.lock();
+        upload.run().inspect_err(|_| {
+            self.behind.store(true, Ordering::Release);
+        })
+    }
+
+    /// Waits until changes are durable; those that cannot be are taken back.
+    fn settle(&self, changes: &[Settled]) -> Result<()> {
+        let _one = self.syncing.lock();
+        let are_settled = || changes.iter().all(Settled::is);
+        // Another thread may have synced them while this one waited.
+        if are_settled() {
+            return Ok(());
+        }
+        let synced = self.sync_waiting();
+        if are_settled() {
+            return Ok(());
+        }
+        let mut pending = self.pending.lock();
+        for change in changes {
+            if let Some(stored) = pending.withdraw(change) {
+                let _ = self.storage.remove(&self.dir, &stored.name());
+            }
+        }
+        synced.and_then(|()| pending.check())?;
+        Err(Error::damaged("a change was lost"))
+    }
+
+    fn sync_waiting(&self) -> Result<()> {
+        self.pending.lock().check()?;
+        let packed = self.write_packs();
+        if let Err(e) = &packed {
+            // If libhdf5 rejects the file, it would do so again.
+            let is_rejected = matches!(e.errno(), libc::EOPNOTSUPP | libc::EINVAL);
+            let rejected = || is_rejected.then(|| e.clone());
+            if let Some(why) = self.lock.lost().or_else(rejected) {
+                return Err(self.pending.lock().lose(Vec::new(), why));
+            }
+        }
+        let batch = self.pending.lock().take();
+        let is_empty = batch.changes.is_empty() && batch.packs.is_empty();
+        self.behind.fetch_or(!is_empty, Ordering::AcqRel);
+        if is_empty {
+            return packed.and_then(|()| self.pending.lock().check());
+        }
+        let (batch, lost) = self.sync_files(batch);
+        let mut pending = self.pending.lock();
+        let settled = pending.settle(&batch);
+        let deferred = self.deferred.load(Ordering::Acquire);
+        let remove = |stored: Option<&Arc<StoredObject>>| {
+            if let Some(stored) = stored {
+                let _ = self.storage.remove(&self.dir, &stored.name());
+            }
+        };
+        if let Ok(members) = &settled {
+            self.remove_members(members);
+            let old =
+                |waiting: &PendingChange| Some((waiting.record.path.clone(), waiting.old.clone()?));
+            self.remove_replaced(&pending, batch.iter().filter_map(old));
+        }
+        match (lost, settled) {
+            (None, Ok(_)) => packed,
+            (Some((mut lost, e)), settled) => {
+                if !deferred {
+                    pending.take_back();
+                    let files = lost.iter().filter(|change| change.file.is_some());
+                    files.for_each(|change| remove(change.record.stored.as_ref()));
+                    return Err(e);
+                }
+                // Readers of the lost object have it in memory. Its file is removed when the layer is next opened.
+                if settled.is_err() {
+                    lost.extend(batch);
+                }
+                Err(pending.lose(lost, e))
+            }
+            (None, Err(e)) => {
+                // A file whose line may or may not be on the disk stays until the index is read again.
+                if !deferred {
+                    pending.take_back();
+                } else if pending.is_index_lost() {
+                    return Err(pending.lose(batch, e));
+                } else {
+                    pending.put_back(batch);
+                    return Err(pending.about_waiting(&e));
+                }
+                Err(e)
+            }
+        }
+    }
+
+    /// Syncs the files of a batch and their names. Returns the changes whose lines may be written, and those whose
+    /// state on the disk is unknown.
+    fn sync_files(&self, batch: PendingBatch) -> (Vec<PendingChange>, Option<Lost>) {
+        let PendingBatch {
+            changes: batch,
+            packs,
+        } = batch;
+        let of_change = |waiting: &'_ PendingChange| waiting.record.stored.as_ref().map(|s| s.file);
+        let own = batch
+            .iter()
+            .filter_map(|w| Some((of_change(w)?, w.file.as_ref()?)));
+        let shared = packs.iter().map(|(number, file)| (*number, file));
+        let files: Vec<_> = own.chain(shared).collect();
+        if files.is_empty() {
+            return (batch, None);
+        }
+        if files.len() > 1 {
+            files
+                .iter()
+                .for_each(|(_, file)| self.storage.begin_sync(file));
+        }
+        let mut failed = None;
+        let mut bad = HashSet::new();
+        for (number, file) in &files {
+            if let Err(e) = self.storage.sync(file) {
+                bad.insert(*number);
+                failed.get_or_insert(e);
+            }
+        }
+        if let Err(e) = self.storage.sync_dir(&self.dir) {
+            bad.extend(files.iter().map(|(number, _)| *number));
+            failed.get_or_insert(e);
+        }
+        drop(files);
+        let Some(e) = failed else {
+            return (batch, None);
+        };
+        let is_bad = |waiting: &PendingChange| match &waiting.record.stored {
+            Some(stored) => bad.contains(&stored.file),
+            // The thread that deletes waits for the result. It gets this failure, so the deletion must not take effect.
+            None => true,
+        };
+        let (lost, good) = batch.into_iter().partition(is_bad);
+        (
+            good,
+            Some((lost, Error::from(e).about(self.dir.path().display()))),
+        )
+    }
+
+    /// Returns the failure after which no changes are accepted, if there was one.
+    pub fn lost(&self) -> Option<Error> {
+        self.pending.lock().check().err()
+    }
+
+    /// Defers syncs from now on, and lets small objects share files.
+    pub(in crate::checkout) fn begin_deferring(self: &Arc<Self>) {
+        let own: Weak<dyn PackWriter> = Arc::downgrade(self) as Weak<dyn PackWriter>;
+        *self.own.lock() = Some(own);
+        self.defer(true);
+    }
+
+    /// Returns whether any changes are not durable yet.
+    #[cfg(test)]
+    pub(in crate::checkout) fn is_waiting(&self) -> bool {
+        self.pending.lock().waiting() > 0
+    }
+
+    /// Sets whether changes wait to be synced.
+    fn defer(&self, deferred: bool) {
+        let _pending = self.pending.lock();
+        self.deferred.store(deferred, Ordering::Release);
+        self.changed.notify_all();
+    }
+
+    /// Makes each change durable at once from now on.
+    pub(in crate::checkout) fn end_deferring(&self) {
+        self.defer(false);
+    }
+
+    /// Waits for a change, and `delay` longer for more of them; returns `false` at once when changes are no longer
+    /// deferred.
+    pub(in crate::checkout) fn wait_for_changes(&self, delay: Duration) -> bool {
+        let deferred = || self.deferred.load(Ordering::Acquire);
+        let nothing = |pending: &mut PendingChanges| {
+            let is_uploaded = self.upload.is_none() || !self.behind.load(Ordering::Acquire);
+            let nothing = pending.waiting() == 0 && is_uploaded && deferred();
+            self.sleeps.store(nothing, Ordering::Release);
+            nothing
+        };
+        let mut pending = self.pending.lock();
+        self.changed.wait_while(&mut pending, nothing);
+        self.changed
+            .wait_while_for(&mut pending, |_| deferred(), delay);
+        drop(pending);
+        deferred()
+    }
+}
+
+/// Previous files of objects, which wait to be removed.
+#[derive(Default)]
+struct Replaced {
+    /// Paths of objects of which the view may show an old version.
+    showing: Vec<String>,
+    files: Vec<(String, Arc<StoredObject>)>,
+}
+
+/// While this exists, replaced files of some objects are not removed.
+pub struct Showing<'a> {
+    layer: &'a Layer,
+    paths: Vec<String>,
+}
+
+impl Layer {
+    /// Must be held while objects are changed in the layer and then in the view.
+    pub fn showing(&self, paths: impl IntoIterator<Item = String>) -> Showing<'_> {
+        let paths: Vec<String> = paths.into_iter().collect();
+        let mut replaced = self.replaced.lock();
+        replaced.showing.extend(paths.iter().cloned());
+        drop(replaced);
+        Showing { layer: self, paths }
+    }
+
+    /// Removes these files of objects, unless the view may still show them. Readers have them open.
+    fn remove_replaced(
+        &self,
+        pending: &PendingChanges,
+        files: impl IntoIterator<Item = (String, Arc<StoredObject>)>,
+    ) {
+        let mut replaced = self.replaced.lock();
+        replaced.files.extend(files);
+        let Replaced { showing, files } = &mut *replaced;
+        let gone: Vec<_> = files
+            .extract_if(.., |(path, _)| !showing.contains(path))
+            .collect();
+        // Other objects may be in the same file.
+        let mut stays: HashSet<u64> = files.iter().map(|(_, stored)| stored.file).collect();
+        drop(replaced);
+        for (_, stored) in gone {
+            let is_used = self.published.contains(&stored.file) || pending.uses(stored.file);
+            if stays.insert(stored.file) && !is_used {
+                // If this fails, the file is removed when the layer is next opened.
+                let _ = self.storage.remove(&self.dir, &stored.name());
+            }
+        }
+    }
+}
+
+impl Drop for Showing<'_> {
+    fn drop(&mut self) {
+        let mut replaced = self.layer.replaced.lock();
+        for path in &self.paths {
+            if let Some(at) = replaced.showing.iter().position(|known| known == path) {
+                replaced.showing.swap_remove(at);
+            }
+        }
+        drop(replaced);
+        self.layer.remove_replaced(&self.layer.pending.lock(), []);
+    }
+}
+
 impl StoredObject {
     /// Returns the name of the object's file in its layer.
     pub fn name(&self) -> String {
@@ -477,4 +742,190 @@ fn files(dir: &Dir) -> std::io::Result<Vec<NumberedFile>> {
 }
 
 #[cfg(test)]
-mod tests;
+mod tests {
+    use super::*;
+    use crate::store::encode::store::{dataset, saved};
+    use npyfs_base::npy::dtype::DType;
+    use npyfs_hdf5::{DataSource, GroupMember, Resolved};
+    use npyfs_io::file::StoreFile;
+    use npyfs_io::storage::Disk;
+    use npyfs_io::storage::faulty::Faulty;
+    use std::path::Path;
+    use std::time::UNIX_EPOCH;
+
+    fn open(dir: &Path, storage: impl Storage + 'static) -> Result<Layer> {
+        Layer::open(
+            &Dir::own(dir),
+            Arc::new(storage),
+            npyfs_worker::creator_here(),
+        )
+    }
+
+    /// Stores an `.npy` file as the object `group/data`.
+    fn put_file(layer: &Layer, path: &str, inside: &str, file: &[u8]) -> Result<Arc<StoredObject>> {
+        let new = dataset(inside, file)?;
+        layer.put(path, &new, UNIX_EPOCH)
+    }
+
+    /// Stores an array of 4-byte integers.
+    fn put(layer: &Layer, path: &str, values: &[i32]) -> Result<Arc<StoredObject>> {
+        let payload: Vec<u8> = values
+            .iter()
+            .flat_map(|value| value.to_le_bytes())
+            .collect();
+        let file = saved(&DType::int(4), &[values.len() as u64], &payload);
+        put_file(layer, path, "group/data", &file)
+    }
+
+    /// Returns the integers that libhdf5 reads from the file of an object.
+    fn values(layer: &Layer, stored: &StoredObject) -> Vec<i32> {
+        let file = StoreFile::open(&layer.path(stored)).unwrap();
+        let h5 = npyfs_worker::h5_here();
+        let root = h5.root(&file).unwrap();
+        let found = h5.resolve(&file, root, b"group/data").unwrap();
+        let Resolved::Member(GroupMember::Dataset(dataset)) = found else {
+            panic!("{found:?}");
+        };
+        let map = h5.map(&file, dataset.addr).unwrap();
+        if map.shape == [0] {
+            return Vec::new();
+        }
+        let DataSource::Contiguous { addr } = map.source else {
+            panic!("{:?}", map.source);
+        };
+        let mut bytes = vec![0; 4 * usize::try_from(map.shape[0]).unwrap()];
+        file.read_exact_at(&mut bytes, addr).unwrap();
+        bytes
+            .chunks(4)
+            .map(|b| i32::from_le_bytes(b.try_into().unwrap()))
+            .collect()
+    }
+
+    /// Returns the content of the layer; each object is read back.
+    fn content(layer: &Layer) -> BTreeMap<String, Option<Vec<i32>>> {
+        let read = |stored: Arc<StoredObject>| values(layer, &stored);
+        let entries = layer.entries().into_iter();
+        entries.map(|(path, s)| (path, s.map(read))).collect()
+    }
+
+    #[test]
+    fn what_is_stored_is_there_again_and_remains_are_swept() {
+        let dir = tempfile::tempdir().unwrap();
+        let layer = open(dir.path(), Disk).unwrap();
+        put(&layer, "a.npy", &[1, 2, 3]).unwrap();
+        put(&layer, "b.npy", &[4]).unwrap();
+        put(&layer, "a.npy", &[5, 6]).unwrap();
+        layer.remove("b.npy").unwrap();
+        let time = UNIX_EPOCH - std::time::Duration::from_nanos(7);
+        layer.set_time("a.npy", time).unwrap();
+        assert!(layer.set_time("b.npy", time).is_err());
+        let before = content(&layer);
+        assert_eq!(before["a.npy"], Some(vec![5, 6]));
+        assert_eq!(before["b.npy"], None);
+        assert_eq!(open(dir.path(), Disk).err().unwrap().errno(), libc::EBUSY);
+        drop(layer);
+        for name in ["0000000000000099.h5", "0000000000000098.part", "notes.h5"] {
+            std::fs::write(dir.path().join(name), "x").unwrap();
+        }
+        let layer = open(dir.path(), Disk).unwrap();
+        assert_eq!(content(&layer), before);
+        assert_eq!(layer.entries()["a.npy"].as_ref().unwrap().time, -7);
+        let mut names: Vec<_> = std::fs::read_dir(dir.path())
+            .unwrap()
+            .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+            .collect();
+        names.sort();
+        let want = ["0000000000000003.h5", "holder", "index", "notes.h5"];
+        assert_eq!(names, want);
+        assert_eq!(put(&layer, "c.npy", &[]).unwrap().file, 100);
+        assert_eq!(content(&layer)["c.npy"], Some(vec![]));
+    }
+
+    #[test]
+    fn a_refused_array_changes_nothing() {
+        let dir = tempfile::tempdir().unwrap();
+        let layer = open(dir.path(), Disk).unwrap();
+        put(&layer, "a.npy", &[1]).unwrap();
+        let try_put = |file: &[u8], inside: &str| {
+            let refused = put_file(&layer, "a.npy", inside, file);
+            refused.unwrap_err().errno()
+        };
+        let inside = "group/data";
+        let whole = saved(&DType::int(4), &[1], &[0; 4]);
+        assert_eq!(try_put(b"text", inside), libc::EINVAL);
+        assert_eq!(try_put(&whole[..131], inside), libc::EINVAL);
+        assert_eq!(try_put(&whole, "a%2Fb"), libc::EOPNOTSUPP);
+        let none = DType::Struct {
+            fields: vec![npyfs_base::npy::dtype::Field {
+                name: "none".into(),
+                offset: 0,
+                dtype: DType::int(4),
+                shape: vec![0],
+            }],
+            size: 0,
+        };
+        assert_eq!(try_put(&saved(&none, &[2], &[]), inside), libc::EOPNOTSUPP);
+        let wide = saved(&DType::int(1), &[0; 33], &[]);
+        assert_eq!(try_put(&wide, inside), libc::EOPNOTSUPP);
+        assert_eq!(content(&layer)["a.npy"], Some(vec![1]));
+        assert_eq!(files(&Dir::own(dir.path())).unwrap().len(), 1);
+    }
+
+    type LayerStep = fn(&Layer) -> Result<()>;
+
+    const STEPS: [LayerStep; 5] = [
+        |layer| put(layer, "a.npy", &[1, 2]).map(drop),
+        |layer| put(layer, "b.npy", &[3]).map(drop),
+        |layer| put(layer, "a.npy", &[4, 5, 6]).map(drop),
+        |layer| layer.remove("b.npy"),
+        |layer| put(layer, "b.npy", &[7]).map(drop),
+    ];
+
+    /// Every call that changes the disk fails once; the process continues or dies.
+    #[test]
+    fn whatever_fails_each_step_happens_or_does_not() {
+        let mut after = vec![BTreeMap::new()];
+        let dir = tempfile::tempdir().unwrap();
+        let all = {
+            let faulty = Arc::new(Faulty::new(u64::MAX, 0, false));
+            let layer = Layer::open(
+                &Dir::own(dir.path()),
+                faulty.clone(),
+                npyfs_worker::creator_here(),
+            )
+            .unwrap();
+            for step in STEPS {
+                step(&layer).unwrap();
+                after.push(content(&layer));
+            }
+            faulty.calls()
+        };
+        assert!(all > 30, "{all}");
+        for (at, dead) in (0..all).flat_map(|at| [(at, false), (at, true)]) {
+            let errno = if at % 2 == 0 { libc::ENOSPC } else { libc::EIO };
+            let dir = tempfile::tempdir().unwrap();
+            let mut done = 0;
+            let mut failed = false;
+            if let Ok(layer) = open(dir.path(), Faulty::new(at, errno, dead)) {
+                for step in STEPS {
+                    let Err(e) = step(&layer) else {
+                        done += 1;
+                        continue;
+                    };
+                    assert_eq!(e.errno(), errno, "{at}: {e}");
+                    failed = true;
+                    break;
+                }
+                // Every object that the layer lists is readable.
+                assert_eq!(content(&layer), after[done], "{at} {dead}");
+            }
+            let layer = open(dir.path(), Disk).unwrap();
+            let now = content(&layer);
+            let half = dead && failed && now == after[done + 1];
+            assert!(now == after[done] || half, "{at} {dead}: {now:?}");
+            // The layer can be used further.
+            put(&layer, "c.npy", &[8]).unwrap();
+            assert_eq!(content(&layer)["c.npy"], Some(vec![8]));
+        }
+    }
+}

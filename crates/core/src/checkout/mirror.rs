@@ -3,41 +3,42 @@
 //! All operations on checkouts work on the copy. Before it is read, it receives the commits (`ensure`) and uploads
 //! (`pull`) of others; files of objects are fetched on demand (`fetch`). New data is completed in the copy and then
 //! uploaded under names that are never reused (`upload`). Objects never change, except for leases, which record the
-//! writer (`lease`).
+//! writer (`lease`). A file of the copy names its bucket (`BucketPlace`).
+//!
+//! Garbage is what no commit and no checkout refers to: parts, files and contents. Leases stay: their numbers are never
+//! reused. A process that removes objects of an uncommitted layer holds its lease, so that a writer that was cut off
+//! for long notices before it refers to a removed object.
 //!
 //! `docs/checkout-format.md` specifies the objects byte by byte.
 
-mod bucket_place;
-mod garbage;
 mod lease;
 mod part;
-mod state;
 mod upload;
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::fs::DirBuilder;
 use std::io::{Read, Write};
 use std::os::unix::fs::DirBuilderExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::SystemTime;
 
 use parking_lot::{Condvar, Mutex};
+use serde::{Deserialize, Serialize};
 
+use super::records::form::Form;
+use super::records::index::files_named;
 use crate::store::against::{Digest, digest, hex};
+use lease::{Follows, LayerState};
 use npyfs_base::error::{Error, ErrorKind, Result};
 use npyfs_base::options::RemoteSettings;
 use npyfs_io::dir::{Dir, Original};
-use npyfs_io::remote::{Address, Prefix};
+use npyfs_io::own_dir::state_home;
+use npyfs_io::remote::{Address, ListedObject, Prefix};
 use npyfs_io::rights::Rights;
+use part::{FileSum, Part};
+use upload::OwnLease;
 
-use self::lease::Follows;
-use self::part::{FileSum, Part};
-use self::state::LayerState;
-use self::upload::OwnLease;
-
-pub use bucket_place::BucketPlace;
-pub use garbage::LayerUse;
 pub use lease::Lease;
 pub use part::LayerContent;
 pub use upload::Upload;
@@ -475,5 +476,194 @@ impl Original for Mirror {
             true => Ok(self.files(dir)?.get(name).map(|sum| sum.size)),
             false => Ok(None),
         }
+    }
+}
+
+/// The form of a local copy, in its file with the address.
+const FORM: Form = Form {
+    name: "npyfs copy",
+    version: 1,
+};
+
+/// An address in a bucket, and access settings that differ from the defaults.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct BucketPlace {
+    address: String,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    endpoint: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    region: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    profile: Option<String>,
+}
+
+impl BucketPlace {
+    fn of(address: &Address, settings: &RemoteSettings) -> Self {
+        Self {
+            address: address.to_string(),
+            endpoint: settings.endpoint.clone(),
+            region: settings.region.clone(),
+            profile: settings.profile.clone(),
+        }
+    }
+
+    /// Returns the content of the file of a copy.
+    fn print(&self) -> Result<String> {
+        let fields = serde_json::to_string(self).map_err(|e| Error::damaged(e.to_string()))?;
+        Ok(FORM.object(&fields))
+    }
+
+    /// Parses the content of the file of a copy. A copy of another form is refused by its number.
+    fn parse(text: &str) -> Result<Self> {
+        let fields = FORM.fields(text)?;
+        serde_json::from_str(&fields).map_err(|e| Error::damaged(e.to_string()))
+    }
+
+    /// Returns the address.
+    pub fn address(&self) -> Option<Address> {
+        Address::parse(Path::new(&self.address))?.ok()
+    }
+
+    /// Fills in settings that are not given.
+    pub fn fill(&self, settings: &RemoteSettings) -> RemoteSettings {
+        let mut settings = settings.clone();
+        settings.endpoint = settings.endpoint.or_else(|| self.endpoint.clone());
+        settings.region = settings.region.or_else(|| self.region.clone());
+        settings.profile = settings.profile.or_else(|| self.profile.clone());
+        settings
+    }
+}
+
+impl Mirror {
+    /// Returns the path of the local copy of the directory at an address.
+    ///
+    /// Several hosts may share one home directory: each has its own copy.
+    pub fn path(address: &Address, settings: &RemoteSettings) -> PathBuf {
+        let home = settings.cache_dir.clone().or_else(state_home);
+        let host = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
+        let shown = address.to_string();
+        let key = format!("{} {:?}", shown.trim_end_matches('/'), settings.endpoint);
+        let name = shown.trim_end_matches('/').rsplit('/').next();
+        let name = format!(
+            "{}-{}",
+            name.unwrap_or_default(),
+            digest(key.as_bytes()).get(..16).unwrap_or_default()
+        );
+        home.unwrap_or_else(std::env::temp_dir)
+            .join("checkouts")
+            .join(match host.trim() {
+                "" => "localhost",
+                host => host,
+            })
+            .join(name)
+    }
+
+    /// Returns the location that the directory at a path is a copy of; `None` if it is none.
+    pub fn place_of(path: &Path) -> Result<Option<BucketPlace>> {
+        let path = path.join(ADDRESS);
+        let about = |e: Error| e.about(path.display());
+        match std::fs::read_to_string(&path).map_err(Error::from) {
+            Ok(text) => BucketPlace::parse(&text).map(Some).map_err(about),
+            Err(e) if matches!(e.kind, ErrorKind::NotFound | ErrorKind::NotDirectory) => Ok(None),
+            Err(e) => Err(about(e)),
+        }
+    }
+}
+
+/// Whether a layer is in use, with regard to garbage.
+pub enum LayerUse {
+    /// A process of this or another host writes in it.
+    Written,
+    /// The layer's unneeded objects.
+    Garbage(LayerGarbage),
+}
+
+/// Unneeded objects of a layer.
+pub struct LayerGarbage {
+    /// The objects.
+    pub objects: Vec<ListedObject>,
+    /// A lease that excludes writers, if there can be any.
+    lease: Option<Lease>,
+}
+
+impl Mirror {
+    /// Returns the unneeded objects of a layer; `content` is that of its commit, if it is committed. With `alone`,
+    /// writers are excluded while the result exists.
+    pub fn garbage(
+        &self,
+        top: &Dir,
+        layer: &str,
+        content: Option<&LayerContent>,
+        alone: bool,
+    ) -> Result<LayerUse> {
+        let prefix = self.prefix.below(layer);
+        let mut state = LayerState::look(&prefix)?;
+        if let Some(content) = content {
+            let (_, part) = self.ensure(top, layer, content)?;
+            let mut needed = files_named(&part.text, true)?;
+            needed.extend(content.object.clone());
+            return Ok(LayerUse::Garbage(LayerGarbage::of(&state, &needed, None)));
+        }
+        if state.writer_elsewhere(self)?.is_some() {
+            return Ok(LayerUse::Written);
+        }
+        let mut needed = needed_now(&state, self, layer)?;
+        let found = LayerGarbage::of(&state, &needed, None);
+        if !alone || found.objects.is_empty() {
+            return Ok(LayerUse::Garbage(found));
+        }
+        // Objects of earlier leases are not affected: this lease belongs to no copy.
+        let taken = Lease::take(self, prefix.clone(), unique()?, Follows::Any);
+        let lease = match taken {
+            Err(e) if e.errno() == libc::EBUSY => return Ok(LayerUse::Written),
+            taken => {
+                let (lease, seen) = taken?;
+                state = seen.unwrap_or_default();
+                lease
+            }
+        };
+        needed = needed_now(&state, self, layer)?;
+        let found = LayerGarbage::of(&state, &needed, Some(lease));
+        Ok(LayerUse::Garbage(found))
+    }
+
+    /// Removes an object of a layer.
+    pub fn remove_garbage(&self, layer: &str, object: &ListedObject) -> Result<()> {
+        self.prefix.below(layer).remove(&object.name)
+    }
+}
+
+/// Returns the names of the valid parts and of the objects that they refer to.
+fn needed_now(state: &LayerState, mirror: &Mirror, layer: &str) -> Result<BTreeSet<String>> {
+    let Some((lease, count)) = state.parts else {
+        return Ok(BTreeSet::new());
+    };
+    let prefix = mirror.prefix.below(layer);
+    let there = state.read(&prefix)?;
+    let about = |e: Error| e.about(prefix.address(""));
+    let mut needed = files_named(&there.text, true).map_err(about)?;
+    needed.extend((1..=count).map(|number| lease::part_name(lease, number)));
+    Ok(needed)
+}
+
+impl LayerGarbage {
+    fn of(state: &LayerState, needed: &BTreeSet<String>, lease: Option<Lease>) -> Self {
+        let is_known = |name: &str| {
+            let begins = ["part.", "content."];
+            is_finished(name) || begins.iter().any(|begin| name.starts_with(begin))
+        };
+        let objects = state.objects.iter().filter(|object| {
+            let name = object.name.as_str();
+            is_known(name) && !needed.contains(name)
+        });
+        Self {
+            objects: objects.cloned().collect(),
+            lease,
+        }
+    }
+
+    /// Returns whether writers are excluded.
+    pub fn is_alone(&self) -> bool {
+        self.lease.is_some()
     }
 }

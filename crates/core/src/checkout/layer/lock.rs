@@ -3,9 +3,9 @@
 //! The lock is flock(2) on the file `holder`, so it ends with its process. The file names that process
 //! (`crate::checkout::records::holder`).
 //!
-//! On NFS a lock also ends when the server hears nothing of the host for a while, and nothing tells the host. Its client
-//! then fails all writes to the locked file. So there a file is named or removed only if a write to `holder` has just
-//! succeeded (`LayerLock::fence`), and lines are appended to an index that is locked itself (`RecordLog`).
+//! On NFS a lock also ends when the server hears nothing of the host for a while, and nothing tells the host. Its
+//! client then fails all writes to the locked file. So there a file is named or removed only if a write to `holder` has
+//! just succeeded (`LayerLock::fence`), and lines are appended to an index that is locked itself (`RecordLog`).
 
 use std::fs::File;
 use std::io;
@@ -70,8 +70,8 @@ impl LayerLock {
         })
     }
 
-    /// Returns the storage for the layer in `dir`. Where other hosts can write, no file is created, named or removed once
-    /// this host has lost the lock.
+    /// Returns the storage for the layer in `dir`. Where other hosts can write, no file is created, named or removed
+    /// once this host has lost the lock.
     pub fn fence(&self, dir: &Dir, storage: Arc<dyn Storage>) -> Result<Arc<dyn Storage>> {
         let about = |e: io::Error| Error::from(e).about(dir.path().display());
         Ok(match dir.is_shared().map_err(about)? {
@@ -102,8 +102,8 @@ impl LayerLock {
         self.lease.take().map(|lease| Upload::new(lease, dir))
     }
 
-    /// Locks the layer in `dir` against writers, shared with other readers; EBUSY if a process writes in it for a second,
-    /// `None` if it was never written to.
+    /// Locks the layer in `dir` against writers, shared with other readers; EBUSY if a process writes in it for a
+    /// second, `None` if it was never written to.
     pub fn share(dir: &Dir) -> Result<Option<Self>> {
         let since = Instant::now();
         loop {

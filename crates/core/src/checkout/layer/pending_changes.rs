@@ -80,8 +80,8 @@ impl PendingChanges {
         }
     }
 
-    /// Returns the entry of an object, whose object is `None` for a deleted one; `None` if the layer does not change the
-    /// object.
+    /// Returns the entry of an object, whose object is `None` for a deleted one; `None` if the layer does not change
+    /// the object.
     pub fn get(&self, path: &str) -> Option<&PathState> {
         let changed = self.changed.get(path);
         changed.or_else(|| self.index.entries().get(path))

@@ -8,9 +8,9 @@ use std::os::unix::fs::{FileExt, MetadataExt};
 
 use serde::{Deserialize, Serialize};
 
-use super::lease::{Lease, LeaseState};
+use super::lease::{self, LayerState, Lease, LeaseState};
 use super::part::{FileSum, LayerContent, Part};
-use super::{INDEX, MINE, local, replace, state};
+use super::{INDEX, MINE, local, replace};
 use crate::checkout::records::form::Form;
 use crate::store::against::{Digest, digest};
 use npyfs_base::error::{Error, ErrorKind, Result};
@@ -85,7 +85,7 @@ impl Upload {
         // was lost, and this one replaces its lines. Numbers are consecutive: parts after a gap would not be found.
         let mut is_made = false;
         while !is_made {
-            let name = state::part(self.lease.number(), self.parts + 1);
+            let name = lease::part_name(self.lease.number(), self.parts + 1);
             is_made = self.lease.prefix().create_own(&name, &bytes)?;
             self.parts += 1;
         }
@@ -107,7 +107,7 @@ impl Upload {
             text,
             files,
         };
-        let name = state::content(self.lease.number());
+        let name = lease::content_name(self.lease.number());
         let (content, object) = LayerContent::of(&part, &name)?;
         if let Some(bytes) = object
             && !self.lease.prefix().create_own(&name, &bytes)?
@@ -134,7 +134,7 @@ impl Upload {
         let prefix = self.lease.prefix().clone();
         self.lease.end(LeaseState::Discarded)?;
         // The layer is discarded already: objects that cannot be removed now are not read.
-        if let Ok(left) = state::LayerState::look(&prefix) {
+        if let Ok(left) = LayerState::look(&prefix) {
             for name in left.names() {
                 let _ = prefix.remove(name);
             }
