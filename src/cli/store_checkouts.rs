@@ -9,7 +9,7 @@ use crate::cli::{CliError, say};
 use crate::mount::fuse::table;
 use npyfs_base::error::{Error, ErrorKind, Result};
 use npyfs_core::checkout::history::checkouts::Checkouts;
-use npyfs_core::checkout::history::left_behind::orphaned_at;
+use npyfs_core::checkout::history::location::orphaned_at;
 use npyfs_core::formats;
 use npyfs_core::tree::suggestion::nearest;
 use npyfs_io::remote::{Address, Scheme};

@@ -10,5 +10,4 @@ pub mod index;
 pub mod layer_files;
 pub mod names;
 pub mod record_log;
-pub mod unread;
 pub mod unwritten;

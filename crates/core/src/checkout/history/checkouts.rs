@@ -11,13 +11,15 @@ use std::sync::Arc;
 use std::time::SystemTime;
 
 use super::commits::{self, CommitRecords, LayerCommit};
-use super::left_behind::LeftBehind;
-use super::location::{self, CheckoutsPlace};
+use super::committed_layers::{committed, layers, on_top, said};
+use super::location::{self, CheckoutsPlace, LeftBehind, base_files, base_object};
+use super::snapshot::{self, Known};
 use crate::checkout::layer::Layer;
 use crate::checkout::layer::lock::{self as layer_lock, LayerLock};
 use crate::checkout::mirror::{Mirror, Wanted};
-use crate::checkout::records::index::nanoseconds;
-use crate::checkout::records::index::{self, BaseFile, IndexChanges, LayerBase};
+use crate::checkout::records::index::{self, BaseFile, IndexChanges, LayerBase, nanoseconds};
+use crate::checkout::records::layer_files::LayerFiles;
+use crate::checkout::records::names::{check_name, checkout_of, is_name, name_of};
 use crate::store::format::Registry;
 use crate::store::target::CheckoutDirectory;
 use npyfs_base::error::{Error, ErrorKind, Result};
@@ -28,12 +30,6 @@ use npyfs_io::log_file;
 use npyfs_io::remote::Address;
 use npyfs_io::rights::Rights;
 use npyfs_io::storage::{Disk, Storage};
-
-use super::base_files::{base_files, base_object};
-use super::committed_layers::{committed, layers, on_top, said};
-use super::snapshot::{self, Known};
-use crate::checkout::records::layer_files::LayerFiles;
-use crate::checkout::records::names::{check_name, checkout_of, is_name, name_of};
 
 /// The name of the log of a checkout's mounts, in its directory.
 pub const LOG: &str = "log.jsonl";
@@ -221,7 +217,8 @@ impl Checkouts {
         }
     }
 
-    /// Returns the committed layers, lowest first, for a view: entries may be missing that no view shows. Takes no lock.
+    /// Returns the committed layers, lowest first, for a view: entries may be missing that no view shows. Takes no
+    /// lock.
     pub(in crate::checkout) fn committed_to_show(&self) -> Result<Vec<LayerFiles>> {
         match self.opened_to_read()? {
             Some(dir) => Ok(Known::with_layers(&dir)?.layers),
@@ -242,7 +239,8 @@ impl Checkouts {
         self.open_on(Known::in_full, name, storage, creator)
     }
 
-    /// Opens the checkout `name` as `open` does, for a view: entries of the layers below may be missing that no view shows.
+    /// Opens the checkout `name` as `open` does, for a view: entries of the layers below may be missing that no view
+    /// shows.
     pub(in crate::checkout) fn open_to_show(
         &self,
         name: &str,
@@ -450,7 +448,8 @@ impl Checkouts {
         Ok((all, refused))
     }
 
-    /// Returns the commits, oldest first, and the objects that their layers changed. What a layer was begun on may be missing.
+    /// Returns the commits, oldest first, and the objects that their layers changed. What a layer was begun on may be
+    /// missing.
     pub fn history(&self) -> Result<Vec<(LayerCommit, IndexChanges)>> {
         let Some(dir) = self.opened_to_read()? else {
             return Ok(Vec::new());
@@ -466,8 +465,8 @@ impl Checkouts {
         with_changes.collect()
     }
 
-    /// Returns the layers that were committed up to the commit `at`, lowest first. `at` is its number, id, the beginning of
-    /// that, or HEAD~N; ENOENT if it does not exist.
+    /// Returns the layers that were committed up to the commit `at`, lowest first. `at` is its number, id, the
+    /// beginning of that, or HEAD~N; ENOENT if it does not exist.
     pub fn committed_at(&self, at: &str) -> Result<Vec<LayerFiles>> {
         let (dir, commits) = self.commits_until(at)?;
         layers(&dir, &commits)
@@ -523,8 +522,8 @@ impl Checkouts {
         }
     }
 
-    /// Opens the directories of the checkout `name`, in which the logs of its mounts are, oldest first; ENOENT if there is
-    /// none. A mount that commits goes on in a new directory.
+    /// Opens the directories of the checkout `name`, in which the logs of its mounts are, oldest first; ENOENT if there
+    /// is none. A mount that commits goes on in a new directory.
     pub fn directories(&self, name: &str) -> Result<Vec<Dir>> {
         check_name(name)?;
         let none = || {
@@ -678,4 +677,79 @@ fn summary(name: &str, dir: Dir) -> Result<Summary> {
 }
 
 #[cfg(test)]
-mod tests;
+mod tests {
+    use super::*;
+    use crate::checkout::records::names::LONGEST_NAME;
+    use crate::store::format::bare::registry;
+
+    fn open(checkouts: &Checkouts, name: &str) -> Result<OpenCheckout> {
+        checkouts.open(name, Arc::new(Disk), |_| npyfs_worker::creator_here())
+    }
+
+    fn names(checkouts: &Checkouts) -> Vec<String> {
+        let (all, refused) = checkouts.list().unwrap();
+        assert!(refused.is_empty());
+        all.into_iter().map(|summary| summary.name).collect()
+    }
+
+    #[test]
+    fn two_checkouts_can_be_open_and_one_cannot_twice() {
+        let dir = tempfile::tempdir().unwrap();
+        let store = dir.path().join("x.h5");
+        std::fs::write(&store, "123").unwrap();
+        let checkouts = Checkouts::of(&store, None, &registry());
+        assert!(names(&checkouts).is_empty() && checkouts.committed().unwrap().is_empty());
+        assert_eq!(checkouts.find("a").unwrap_err().errno(), libc::ENOENT);
+        let a = open(&checkouts, "a").unwrap();
+        let _b = open(&checkouts, "b").unwrap();
+        assert_eq!(open(&checkouts, "a").err().unwrap().errno(), libc::EBUSY);
+        assert!(checkouts.find("a").unwrap().holder.is_some());
+        drop(a);
+        let found = checkouts.find("a").unwrap();
+        assert_eq!(found.holder, None);
+        assert_eq!(found.dir.path(), dir.path().join("x.h5.checkouts/a"));
+        let begun = found.changes.begun.unwrap();
+        assert_eq!(begun.commits, 0);
+        assert_eq!(begun.base, base_files(&store));
+        assert_eq!(begun.base.unwrap()[0].size, 3);
+        assert_eq!(names(&checkouts), ["a", "b"]);
+    }
+
+    #[test]
+    fn names_that_could_lead_elsewhere_are_refused() {
+        let dir = tempfile::tempdir().unwrap();
+        let checkouts = Checkouts::of(&dir.path().join("x.h5"), Some(dir.path()), &registry());
+        let long = "a".repeat(LONGEST_NAME + 1);
+        for name in [
+            "", ".", "..", ".a", "a/b", "a~2", "commits", "a b", "\u{e9}", &long,
+        ] {
+            let refused = open(&checkouts, name).err().unwrap();
+            assert_eq!(refused.errno(), libc::EINVAL, "{name:?}");
+        }
+        assert_eq!(name_of("a-1.b~12"), Some("a-1.b"));
+        assert_eq!(name_of("a~b"), None);
+        assert_eq!(name_of("commits"), None);
+        let formats = crate::formats::registry();
+        for (store, want) in [
+            ("/d/x.h5", "/d/x.h5.checkouts"),
+            ("/d/x_LOCALE0003.h5", "/d/x_LOCALE.h5.checkouts"),
+            ("/d", "/d.checkouts"),
+        ] {
+            let checkouts = Checkouts::of(Path::new(store), None, &formats);
+            assert_eq!(checkouts.dir(), Path::new(want));
+        }
+    }
+
+    #[test]
+    fn files_of_a_directory_are_remembered_but_not_its_checkouts() {
+        let dir = tempfile::tempdir().unwrap();
+        std::fs::create_dir_all(dir.path().join("sub/x.h5.checkouts")).unwrap();
+        for name in ["b.h5", "a.h5", "sub/x.h5", "sub/x.h5.checkouts/.lock"] {
+            std::fs::write(dir.path().join(name), name).unwrap();
+        }
+        let files = base_files(dir.path()).unwrap();
+        let paths: Vec<_> = files.iter().map(|file| file.path.as_str()).collect();
+        assert_eq!(paths, ["a.h5", "b.h5", "sub/x.h5"]);
+        assert_eq!(base_files(&dir.path().join("none")), None);
+    }
+}

@@ -9,7 +9,7 @@ use crate::checkout::records::entry::{LayerEntry, StoredAgain, forget_old_attrib
 use crate::checkout::records::fit::StoreIdentity;
 use crate::checkout::records::index::{self, IndexChanges, RestoredObject, StoredObject};
 use crate::checkout::records::layer_files::{CommitId, LayerFiles};
-use crate::checkout::records::unread::Unread;
+use crate::checkout::records::record_log::Unread;
 use npyfs_base::error::{Error, ErrorKind, Result};
 use npyfs_io::dir::Dir;
 
@@ -60,8 +60,8 @@ pub(in crate::checkout) fn add_layers(
     Ok(())
 }
 
-/// Returns a layer that is not committed as it is on top of others, with the objects that it restores. Its deletions have
-/// the time of its index, as they record none.
+/// Returns a layer that is not committed as it is on top of others, with the objects that it restores. Its deletions
+/// have the time of its index, as they record none.
 pub fn on_top(dir: &Dir, changes: IndexChanges, below: &[LayerFiles]) -> Result<LayerFiles> {
     let mut files = undated(dir, changes, below)?;
     let written = || {
@@ -119,8 +119,8 @@ pub(in crate::checkout) fn committed(
     }
 }
 
-/// Returns the changes that the record of a commit says, without the stores below; `None` if they are in the layer alone, or
-/// in a bucket, where `content` says which files there are.
+/// Returns the changes that the record of a commit says, without the stores below; `None` if they are in the layer
+/// alone, or in a bucket, where `content` says which files there are.
 pub(in crate::checkout) fn said(dir: &Dir, commit: &LayerCommit) -> Result<Option<IndexChanges>> {
     let changes = commit
         .changes

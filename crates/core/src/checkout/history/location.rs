@@ -3,8 +3,13 @@
 //! A given directory may hold checkouts of many stores. Each store has a subdirectory with a file that names the store.
 //! In an older layout the checkouts were in the given directory itself: it belongs to the store whose files its
 //! checkouts were begun on.
+//!
+//! Checkouts are left behind when their store is moved or renamed within its directory (`LeftBehind`). The store is
+//! then recognized by the files that it had when a checkout was begun: their sizes and times survive a move. Only the
+//! indexes of checkouts are opened.
 
 use std::ffi::OsStr;
+use std::fmt;
 use std::fs::{DirBuilder, File};
 use std::io::Read;
 use std::os::unix::ffi::OsStrExt;
@@ -15,16 +20,18 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use rustix::fs::CWD;
 
-use super::base_files::base_files;
 use super::commits;
 use crate::checkout::mirror::{BucketPlace, Mirror};
-use crate::checkout::records::index::IndexChanges;
+use crate::checkout::records::index::{BaseFile, IndexChanges};
 use crate::checkout::records::names::name_of;
 use crate::store::format::Registry;
+use crate::store::{CHECKOUTS_SUFFIX, is_checkouts};
 use npyfs_base::error::{Error, ErrorKind, Result};
 use npyfs_base::options::RemoteSettings;
+use npyfs_base::printable::shell_word;
 use npyfs_io::dir::Dir;
-use npyfs_io::remote::{Address, Scheme};
+use npyfs_io::file::Identity;
+use npyfs_io::remote::{Address, RemoteObject, Scheme};
 use npyfs_io::rights::Rights;
 use npyfs_io::storage::Storage;
 
@@ -39,13 +46,13 @@ const LONGEST: u64 = 1 << 16;
 /// A directory of checkouts. It need not exist.
 #[derive(Clone, Debug)]
 pub struct CheckoutsPlace {
-    pub(in crate::checkout) dir: PathBuf,
+    dir: PathBuf,
     /// Whether the last component may be a symbolic link, because the user gave the path.
-    pub(in crate::checkout) follow: bool,
+    follow: bool,
     /// The line about the store that its file still needs.
-    pub(in crate::checkout) mark: Option<Vec<u8>>,
+    mark: Option<Vec<u8>>,
     /// Directories of stores with the same name that no longer exist at their paths.
-    pub(in crate::checkout) abandoned: Vec<PathBuf>,
+    abandoned: Vec<PathBuf>,
     /// The bucket that holds the checkouts.
     bucket: Option<Bucket>,
 }
@@ -328,7 +335,7 @@ fn owner(dir: &Dir) -> Result<Option<Vec<u8>>> {
 }
 
 /// Returns whether a checkout in a directory was begun on the files of a store; `None` if no checkout records it.
-pub(in crate::checkout) fn begun_on(dir: &Dir, store: &Path) -> Result<Option<bool>> {
+fn begun_on(dir: &Dir, store: &Path) -> Result<Option<bool>> {
     let now = base_files(store);
     let mut told = None;
     let about = |e: std::io::Error| Error::from(e).about(dir.path().display());
@@ -351,4 +358,194 @@ pub(in crate::checkout) fn begun_on(dir: &Dir, store: &Path) -> Result<Option<bo
         }
     }
     Ok(told)
+}
+
+/// The most names that are read in the store's directory.
+const MOST_NAMES: usize = 65_536;
+
+/// The most directories of checkouts that are opened.
+const MOST_LOOKS: usize = 64;
+
+/// Checkouts that were left behind by their store.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LeftBehind {
+    /// The directory that they are in.
+    dir: PathBuf,
+    repair: Repair,
+}
+
+/// How to return the checkouts to the store.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Repair {
+    /// Rename the directory to this.
+    Rename(PathBuf),
+    /// Record the store in this file of the directory.
+    Mark(PathBuf),
+}
+
+impl LeftBehind {
+    /// Returns the error for writes: new checkouts would occupy the place that these need.
+    pub fn refusal(&self) -> String {
+        format!(
+            "{} has the checkouts of this store, which was moved: before anything is written they go along, or out of that \
+             directory: {}",
+            self.dir.display(),
+            self.command()
+        )
+    }
+
+    /// Returns the command that returns the checkouts to the store.
+    pub fn command(&self) -> String {
+        match &self.repair {
+            Repair::Rename(to) => format!("mv {} {}", shell_word(&self.dir), shell_word(to)),
+            Repair::Mark(store) => {
+                let file = self.dir.join(OWNER);
+                format!("echo {} > {}", shell_word(store), shell_word(&file))
+            }
+        }
+    }
+}
+
+impl fmt::Display for LeftBehind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "{} has the checkouts of this store, which was moved: they are not shown until {}",
+            self.dir.display(),
+            self.command()
+        )
+    }
+}
+
+impl CheckoutsPlace {
+    /// Returns the checkouts that a store without any has left behind, if its files identify them.
+    pub fn left_behind(&self, store: &Path, rights: &Rights) -> Option<LeftBehind> {
+        if self.bucket().is_some() || self.dir.symlink_metadata().is_ok() {
+            return None;
+        }
+        let is_its = |dir: &PathBuf| {
+            let opened = Dir::open(dir, rights, false);
+            opened.is_ok_and(|opened| matches!(begun_on(&opened, store), Ok(Some(true))))
+        };
+        let (candidates, repair) = match &self.mark {
+            Some(own) => {
+                let store = PathBuf::from(OsStr::from_bytes(own));
+                (self.abandoned.clone(), Repair::Mark(store))
+            }
+            None if self.follow => return None,
+            None => (
+                orphans(self.dir.parent()?),
+                Repair::Rename(self.dir.clone()),
+            ),
+        };
+        let mut candidates = candidates.into_iter().take(MOST_LOOKS);
+        let dir = candidates.find(is_its)?;
+        Some(LeftBehind { dir, repair })
+    }
+}
+
+/// Returns the directories of checkouts in a directory whose stores are not beside them.
+fn orphans(dir: &Path) -> Vec<PathBuf> {
+    let names = std::fs::read_dir(dir).into_iter().flatten().flatten();
+    let orphan = |path: PathBuf| {
+        let store = path
+            .as_os_str()
+            .as_bytes()
+            .strip_suffix(SUFFIX.as_bytes())?;
+        let is_gone = Path::new(OsStr::from_bytes(store))
+            .symlink_metadata()
+            .is_err();
+        (is_gone && is_checkouts(&path)).then_some(path)
+    };
+    let names = names.take(MOST_NAMES);
+    let mut orphans: Vec<PathBuf> = names.filter_map(|entry| orphan(entry.path())).collect();
+    orphans.sort();
+    orphans
+}
+
+/// Returns the directory of checkouts of a store that no longer exists at its path.
+pub fn orphaned_at(store: &Path) -> Option<PathBuf> {
+    if store.symlink_metadata().is_ok() {
+        return None;
+    }
+    let mut dir = store.as_os_str().to_owned();
+    dir.push(SUFFIX);
+    Some(PathBuf::from(dir)).filter(|dir| is_checkouts(dir))
+}
+
+/// The most files of a store that are recorded.
+const MOST_BASE_FILES: usize = 10_000;
+
+/// Returns the current state of the object at an address; `None` if it is not accessible.
+pub(super) fn base_object(
+    address: &Address,
+    settings: &Arc<RemoteSettings>,
+) -> Option<Vec<BaseFile>> {
+    let version = RemoteObject::newest(address, settings).ok()?;
+    let identity = Identity::elsewhere(0, version.size, version.modified);
+    Some(vec![BaseFile {
+        path: String::new(),
+        size: version.size,
+        modified: identity.modified(),
+        version: version.etag,
+    }])
+}
+
+/// Returns the files of the store at `path`; `None` if there are too many or they are not accessible.
+pub(super) fn base_files(path: &Path) -> Option<Vec<BaseFile>> {
+    fn walk(top: &Path, path: &Path, to: &mut Vec<BaseFile>) -> Option<()> {
+        let meta = std::fs::symlink_metadata(path).ok()?;
+        if meta.is_dir() {
+            if path != top
+                && path
+                    .as_os_str()
+                    .as_encoded_bytes()
+                    .ends_with(CHECKOUTS_SUFFIX.as_bytes())
+            {
+                return Some(());
+            }
+            for entry in std::fs::read_dir(path).ok()? {
+                walk(top, &entry.ok()?.path(), to)?;
+            }
+        } else if meta.is_file() {
+            let identity = Identity::of(&meta);
+            to.push(BaseFile {
+                path: path.strip_prefix(top).ok()?.to_str()?.to_owned(),
+                size: identity.size,
+                modified: identity.modified(),
+                version: None,
+            });
+        }
+        (to.len() <= MOST_BASE_FILES).then_some(())
+    }
+    let mut files = Vec::new();
+    walk(path, path, &mut files)?;
+    files.sort_by(|a, b| a.path.cmp(&b.path));
+    Some(files)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_command_is_one_for_a_shell() {
+        let left = |dir: &str, repair| LeftBehind {
+            dir: dir.into(),
+            repair,
+        };
+        let renamed = left(
+            "/a/x.h5.checkouts",
+            Repair::Rename("/a/it's.checkouts".into()),
+        );
+        assert_eq!(
+            renamed.command(),
+            r"mv /a/x.h5.checkouts '/a/it'\''s.checkouts'"
+        );
+        let marked = left("/all/x.h5.checkouts", Repair::Mark("/b c/x.h5".into()));
+        assert_eq!(
+            marked.command(),
+            "echo '/b c/x.h5' > /all/x.h5.checkouts/.store"
+        );
+    }
 }

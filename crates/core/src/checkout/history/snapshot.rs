@@ -7,8 +7,8 @@
 //! (`unfolded`).
 //!
 //! The file is derived; the commits are authoritative. A missing, damaged or outdated snapshot, and one of another
-//! history, is not used. Where it matters which commit changed what, as in a conflict, all layers are read. A bucket has
-//! none: a commit takes ten times as long there anyway.
+//! history, is not used. Where it matters which commit changed what, as in a conflict, all layers are read. A bucket
+//! has none: a commit takes ten times as long there anyway.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -368,8 +368,8 @@ fn records(layers: &[LayerFiles]) -> Result<Vec<Record>> {
     Ok(records)
 }
 
-/// Returns whether an entry counts although a later layer has another one at its key: it is an axis, whose name ends with
-/// `#`, or begins a store.
+/// Returns whether an entry counts although a later layer has another one at its key: it is an axis, whose name ends
+/// with `#`, or begins a store.
 fn is_needed(path: &str, entry: &LayerEntry) -> bool {
     path.ends_with('#') || entry.stored().is_some_and(|stored| stored.begins.is_some())
 }

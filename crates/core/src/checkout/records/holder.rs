@@ -1,5 +1,5 @@
-//! Locks of files, and the names of processes that hold them: host, process, program and mount point, for messages of all
-//! commands.
+//! Locks of files, and the names of processes that hold them: host, process, program and mount point, for messages of
+//! all commands.
 //!
 //! The writer of a checkout stores its name in the lock file, where other hosts find it, too. Holders of shared or
 //! short locks do not: they are found in the kernel's lock table. Names are for people, and no decision depends on

@@ -12,8 +12,8 @@ use super::index::{IndexChanges, PathState, nanoseconds};
 use super::names::checkout_of;
 use npyfs_io::dir::Dir;
 
-/// The changed objects of a layer, by their keys. Copies share memory until one of them changes: judging a commit lays all
-/// committed layers several times.
+/// The changed objects of a layer, by their keys. Copies share memory until one of them changes: judging a commit lays
+/// all committed layers several times.
 #[derive(Clone, Debug, Default)]
 pub struct LayerEntries(Arc<BTreeMap<String, LayerEntry>>);
 

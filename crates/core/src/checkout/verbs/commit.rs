@@ -22,7 +22,7 @@ use crate::checkout::records::fit::Misfit;
 use crate::checkout::records::index::{IndexChanges, KeptObject};
 use crate::checkout::records::layer_files::{CommitId, LayerFiles};
 use crate::checkout::records::names::check_name;
-use crate::checkout::records::unread::Unread;
+use crate::checkout::records::record_log::Unread;
 use crate::checkout::view::{View, rules};
 use crate::store::against::AxisEntries;
 use npyfs_base::error::{Error, ErrorKind, Result};

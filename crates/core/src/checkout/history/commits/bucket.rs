@@ -4,9 +4,8 @@
 //! never proves that nothing happened: the caller then reads the object, which names its writer. Commits never change,
 //! so those that were read are stored in a local copy.
 
-use super::commit_place::{CommitPlace, Creation};
-use super::directory::CommitDirectory;
 use super::numbered::{is_commit, is_whole};
+use super::place::{CommitDirectory, CommitPlace, Creation};
 use npyfs_base::error::Result;
 use npyfs_io::remote::{Created, Prefix};
 

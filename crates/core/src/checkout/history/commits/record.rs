@@ -13,7 +13,7 @@ use crate::checkout::records::form::Form;
 use crate::checkout::records::index::nanoseconds;
 use crate::checkout::records::layer_files::CommitId;
 use crate::checkout::records::record_log::LogRecord;
-use crate::checkout::records::unread::Unread;
+use crate::checkout::records::record_log::Unread;
 use crate::store::against::{AxisEntries, digest, hex};
 use npyfs_base::error::{Error, Result};
 
@@ -174,8 +174,8 @@ impl CommitRecords {
 /// The fewest digits of an abbreviated id.
 const FEWEST: usize = 4;
 
-/// Returns the number, from 1, of the commit that is called `id`, or the reason why there is none: its number, the beginning of
-/// its id, HEAD for the newest, HEAD~2 for the one two before it.
+/// Returns the number, from 1, of the commit that is called `id`, or the reason why there is none: its number, the
+/// beginning of its id, HEAD for the newest, HEAD~2 for the one two before it.
 pub fn find(commits: &[LayerCommit], id: &str) -> std::result::Result<usize, String> {
     if let Some(before) = before_newest(id) {
         let number = before.and_then(|before| commits.len().checked_sub(before));

@@ -4,7 +4,7 @@ mod model;
 mod places;
 mod simulation;
 
-use super::commit_place::{CommitPlace as _, Creation};
+use super::place::{CommitPlace as _, Creation};
 use super::*;
 use crate::checkout::records::record_log::LogRecord as _;
 use crate::store::against::digest;

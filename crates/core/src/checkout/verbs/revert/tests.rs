@@ -8,7 +8,7 @@ use super::*;
 use crate::checkout::history::checkouts::OpenCheckout;
 use crate::checkout::records::index::nanoseconds;
 use crate::checkout::records::record_log::LogRecord;
-use crate::checkout::records::unread::Unread;
+use crate::checkout::records::record_log::Unread;
 use crate::store::object::NewFile;
 use npyfs_io::storage::Disk;
 use npyfs_io::storage::faulty::Faulty;

@@ -5,7 +5,7 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use super::super::commit_place::CommitPlace;
+use super::super::place::CommitPlace;
 use super::places::{Memory, bucket, committer};
 use super::*;
 

@@ -7,8 +7,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use super::super::bucket::CommitBucket;
-use super::super::commit_place::CommitPlace;
-use super::super::committer::Committer;
+use super::super::numbered::Committer;
+use super::super::place::CommitPlace;
 use super::*;
 use npyfs_io::remote::Prefix;
 

@@ -1,8 +1,8 @@
 //! A simulation: many hosts commit at one bucket, which takes its time for each request and fails now and then.
 //!
 //! The protocol is the real one. The bucket is in memory, and its time is not that of the clock: a host that waits lets
-//! the one go on whose time comes next, so that hours pass in seconds. Each host knows the last commit that it has read,
-//! and reads those that follow. What a commit consists of is not simulated: neither the layers, nor their upload.
+//! the one go on whose time comes next, so that hours pass in seconds. Each host knows the last commit that it has
+//! read, and reads those that follow. What a commit consists of is not simulated: neither the layers, nor their upload.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap};
@@ -11,7 +11,7 @@ use std::sync::{Barrier, Mutex, MutexGuard};
 use std::thread::Thread;
 use std::time::{Duration, Instant};
 
-use super::super::commit_place::CommitPlace;
+use super::super::place::CommitPlace;
 use super::model::{Faulty, Random, Told, check};
 use super::places::{Memory, committer};
 use super::*;

@@ -1,18 +1,72 @@
-//! Commits in a directory: link(2) gives a complete, synced file its name, unless the name exists.
+//! The place of commits: the seam between the history of a store and its storage. It holds small objects that are
+//! created once.
 //!
-//! No other operation is atomic on every file system that hosts share. The file is first written under a temporary name
-//! and then briefly has two names. If the process dies in between, the temporary name stays until it is tidied up.
+//! In a directory, link(2) gives a complete, synced file its name, unless the name exists. No other operation is atomic
+//! on every file system that hosts share. The file is first written under a temporary name and then briefly has two
+//! names. If the process dies in between, the temporary name stays until it is tidied up. The place in a bucket is
+//! `bucket`.
+//!
+//! A place is probed before its first commit: it must create each object only once. If a place overwrites an existing
+//! object, one of two concurrent commits is lost without an error. Such servers exist, and claim to support conditional
+//! requests.
 
 use std::fs::File;
 use std::io::{self, Read};
 use std::os::unix::fs::MetadataExt;
-use std::sync::Arc;
+use std::sync::{Arc, Barrier};
+use std::time::{Duration, Instant};
 
-use super::commit_place::{CommitPlace, Creation};
 use super::record::write_id;
 use npyfs_base::error::{Error, ErrorKind, Result};
+use npyfs_base::thread;
 use npyfs_io::dir::Dir;
+use npyfs_io::pause::Pause;
 use npyfs_io::storage::Storage;
+
+/// The outcome of an attempt to create an object.
+#[derive(Debug)]
+pub(super) enum Creation {
+    /// It was created, durably.
+    Made,
+    /// An object of this name exists. An earlier attempt whose response was lost may have created it.
+    Taken,
+    /// It is unknown whether it was created, or a later attempt may succeed.
+    Unclear(Error),
+}
+
+/// A place in which objects are created, each under a new name. Several programs on several hosts use it at the same
+/// time, coordinated only by `create`.
+pub(super) trait CommitPlace: Send + Sync {
+    /// Returns the bytes of an object; `None` if it does not exist.
+    fn read(&self, name: &str) -> Result<Option<Vec<u8>>>;
+
+    /// Fetches objects that will be read, many at a time, where a read of each would be a request of its own. What
+    /// fails is left to the read.
+    fn fetch(&self, _names: &[String]) {}
+
+    /// Creates a complete, durable object, unless the name exists. On failure there is no object with these bytes.
+    fn create(&self, name: &str, bytes: &[u8]) -> Result<Creation>;
+
+    /// Writes a derived object, replacing an existing one. It need not be durable.
+    fn replace(&self, name: &str, bytes: &[u8]) -> Result<()>;
+
+    /// Removes an object, if it exists.
+    fn remove(&self, name: &str) -> Result<()>;
+
+    /// Returns the names of all objects from `name` on, in order.
+    fn names_from(&self, name: &str) -> Result<Vec<String>>;
+
+    /// Removes the leftovers of dead programs.
+    fn tidy(&self) {}
+
+    /// Waits between two attempts, in the time of the place.
+    fn wait(&self, time: Duration) {
+        std::thread::sleep(time);
+    }
+
+    /// Returns the name of an object in messages.
+    fn path(&self, name: &str) -> String;
+}
 
 /// The most bytes of an object that are read.
 const LONGEST: u64 = 1 << 30;
@@ -169,4 +223,68 @@ impl CommitPlace for CommitDirectory {
     fn path(&self, name: &str) -> String {
         self.dir.path().join(name).display().to_string()
     }
+}
+
+/// The time after which a place without clear responses is given up.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// Fails unless the place creates each object once: with two concurrent writers, and with a later one.
+pub(super) fn probe(place: &Arc<dyn CommitPlace>) -> Result<()> {
+    let name = format!(".probe-{}", write_id()?);
+    let tried = try_with(place, &name);
+    // The object is not a commit: no reader looks at what remains of it.
+    let _ = place.remove(&name);
+    tried
+}
+
+fn try_with(place: &Arc<dyn CommitPlace>, name: &str) -> Result<()> {
+    let start = Arc::new(Barrier::new(2));
+    let started = ["one", "two"].map(|text| {
+        let (place, name, start) = (place.clone(), name.to_owned(), start.clone());
+        thread::spawn("probe", move || {
+            start.wait();
+            created(&*place, &name, text)
+        })
+    });
+    let [one, two] = started;
+    // Without the second writer the first one would wait forever.
+    let (one, two) = (one?, two?);
+    let mut made = Vec::new();
+    for (thread, text) in [(one, "one"), (two, "two")] {
+        let done = thread.join().unwrap_or_else(|_| Err(ignores(&**place)))?;
+        made.extend(done.then_some(text));
+    }
+    let third = created(&**place, name, "three")?;
+    let there = place.read(name)?;
+    match (made.as_slice(), there) {
+        ([made], Some(there)) if !third && there == made.as_bytes() => Ok(()),
+        _ => Err(ignores(&**place)),
+    }
+}
+
+/// Returns whether an object was created.
+fn created(place: &dyn CommitPlace, name: &str, text: &str) -> Result<bool> {
+    let until = Instant::now() + PATIENCE;
+    let mut pause = Pause::after_failure();
+    loop {
+        let error = match place.create(name, text.as_bytes())? {
+            Creation::Made => return Ok(true),
+            // An earlier attempt of this writer may have created it, and its response was lost.
+            Creation::Taken => {
+                let there = place.read(name)?;
+                return Ok(there.is_some_and(|there| there == text.as_bytes()));
+            }
+            Creation::Unclear(e) => e,
+        };
+        if Instant::now() >= until {
+            return Err(error);
+        }
+        pause.rest();
+    }
+}
+
+fn ignores(place: &dyn CommitPlace) -> Error {
+    let why = "it does not keep to \"create only what is not there\", so that of two commits at the same time one would be lost: \
+               nothing can be committed here";
+    Error::new(ErrorKind::Os(libc::EOPNOTSUPP), why).about(place.path(""))
 }
