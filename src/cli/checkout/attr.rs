@@ -12,7 +12,7 @@ use super::layers::{CheckoutArgs, OPTION, in_use, print, refused};
 use crate::cli::{CliError, log, place};
 use crate::mount::fuse::table;
 use npyfs_base::printable;
-use npyfs_core::checkout::view::path::forms;
+use npyfs_core::checkout::view::forms;
 use npyfs_core::checkout::write::LayerTarget;
 use npyfs_core::formats;
 use npyfs_core::store::target::{AttributeChange, Target};

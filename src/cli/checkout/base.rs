@@ -10,7 +10,7 @@ use npyfs_core::checkout::history::checkouts::Checkouts;
 use npyfs_core::checkout::records::layer_files::LayerFiles;
 use npyfs_core::checkout::verbs::commit::Outcome;
 use npyfs_core::checkout::view::View;
-use npyfs_core::checkout::view::path::is_empty_group;
+use npyfs_core::checkout::view::is_empty_group;
 use npyfs_core::dataset::context::Context;
 use npyfs_core::formats;
 use npyfs_core::tree::{Directory, Node};

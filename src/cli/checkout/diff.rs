@@ -18,7 +18,7 @@ use npyfs_core::checkout::records::attribute;
 use npyfs_core::checkout::records::entry::LayerEntry;
 use npyfs_core::checkout::records::fit::Misfit;
 use npyfs_core::checkout::records::index::{BaseFile, LayerBase};
-use npyfs_core::checkout::view::path::forms;
+use npyfs_core::checkout::view::forms;
 use npyfs_core::tree::Directory;
 
 /// The most files of the store that are named.

@@ -19,7 +19,7 @@ use npyfs_core::checkout::verbs::commit::CommitRefusal;
 use npyfs_core::checkout::verbs::conflict::Conflict;
 use npyfs_core::checkout::verbs::restore::{self, RestoreRefusal, RestoreWish};
 use npyfs_core::checkout::verbs::revert::{self, RevertPlan};
-use npyfs_core::checkout::view::path::forms;
+use npyfs_core::checkout::view::forms;
 use npyfs_io::storage::Disk;
 
 /// Runs `revert`.

@@ -6,16 +6,15 @@
 //!
 //! Objects of layers that no longer fit the store are not shown (`fits`). The store may change at any time: when it is
 //! another version, information about it is read again, and all layers are applied again.
+//!
+//! A path of the mount leads to a directory, to the object that it belongs to, and to the forms in which that is shown.
 
 mod axis;
 pub mod dimensions;
 mod directory;
 mod fits;
 pub mod follow;
-mod key_state;
-mod marked;
 mod object;
-pub mod path;
 pub mod rules;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -27,26 +26,23 @@ use parking_lot::{Mutex, MutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use super::records::attribute;
 use super::records::entry::{LayerEntry, forget_old_attributes};
 use super::records::fit::{Misfit, read_entries};
-use super::records::index;
-use super::records::index::StoredObject;
+use super::records::index::{self, StoredObject};
 use super::records::layer_files::LayerFiles;
 use crate::dataset::context::Context;
 use crate::store::against::Against;
-use crate::store::format::Registry;
-use crate::tree::name::{SUFFIXES, unescape};
+use crate::store::format::{Format, Registry};
+use crate::tree::name::{self, SUFFIXES, unescape};
 use crate::tree::{Directory, Node};
+use directory::ViewDirectory;
+use fits::Pile;
 use npyfs_base::error::{Error, ErrorKind, Result};
 use npyfs_hdf5::Attribute;
 use npyfs_io::content::Content;
 use npyfs_io::dir::Dir;
 use npyfs_io::file::time;
+use object::{KeyState, OpenFiles};
 
-use directory::ViewDirectory;
-use fits::Pile;
-use key_state::KeyState;
-pub use key_state::Origin;
-pub use object::LayerObject;
-use object::OpenFiles;
+pub use object::{LayerObject, Origin};
 
 /// A store with layers on top. All methods may be called from any thread.
 pub struct View {
@@ -75,6 +71,10 @@ struct Objects {
     /// Whether layers change attributes.
     has_attributes: bool,
 }
+
+/// Returns the format for a name in a directory at a path. The directory need not exist.
+pub type FormatFor<'a> =
+    &'a dyn Fn(Option<&dyn Directory>, &[Vec<u8>], &str) -> Result<Arc<dyn Format>>;
 
 impl View {
     /// Shows a store without layers.
@@ -459,6 +459,63 @@ impl View {
         let begun = begun.map(|(key, _)| key.clone().into_bytes()).collect();
         *self.begun.write() = Arc::new(begun);
     }
+
+    /// Returns the directory at a path; `None` if it does not exist.
+    pub fn directory(self: &Arc<Self>, path: &[Vec<u8>]) -> Result<Option<Arc<dyn Directory>>> {
+        let mut dir = self.root();
+        for name in path {
+            match below(&*dir, name)? {
+                Some(below) => dir = below,
+                None => return Ok(None),
+            }
+        }
+        Ok(Some(dir))
+    }
+
+    /// Returns how many names of a path lead to the directory of parts that contains it, or that it is; `None` if the
+    /// object at the path is a single file, or a group. `suffix` is that of a file at this path; `depth` is the number
+    /// of names that lead to the store.
+    pub fn composite(
+        self: &Arc<Self>,
+        depth: usize,
+        path: &[Vec<u8>],
+        suffix: &str,
+        format_for: FormatFor<'_>,
+    ) -> Result<Option<usize>> {
+        let (store, inside) = path.split_at(depth.min(path.len()));
+        if inside.is_empty() {
+            return Ok(None);
+        }
+        let mut dir = self.directory(store)?;
+        // The format of the directory that contains a name, and the names below the uppermost directory of that format.
+        let mut behind: (&str, Vec<String>) = ("", Vec::new());
+        for (at, shown) in inside.iter().enumerate() {
+            let name = self.key_name(shown);
+            let there = match &dir {
+                Some(dir) => below(&**dir, shown)?,
+                None => None,
+            };
+            if let Ok(name) = std::str::from_utf8(&name) {
+                let format = format_for(dir.as_deref(), &path[..depth + at], name)?;
+                if format.name() != behind.0 {
+                    behind = (format.name(), Vec::new());
+                }
+                behind
+                    .1
+                    .push(String::from_utf8_lossy(&name::unescape(name.as_bytes())).into_owned());
+                let suffix = if at + 1 == inside.len() { suffix } else { "" };
+                if format
+                    .objects()
+                    .is_object_at(&behind.1, suffix, there.as_deref())?
+                {
+                    return Ok(Some(depth + at + 1));
+                }
+            }
+            dir = there;
+        }
+        // Text that is too long for a fixed width is shown as a directory.
+        Ok(dir.is_some_and(|dir| dir.is_object()).then_some(path.len()))
+    }
 }
 
 impl Objects {
@@ -547,6 +604,66 @@ pub fn stem(name: &[u8]) -> &[u8] {
         .iter()
         .find_map(|suffix| name.strip_suffix(*suffix))
         .unwrap_or(name)
+}
+
+/// Returns all forms in which the object at a key is shown, with their paths: `a/b.npy`, `a/b/`.
+pub fn forms(root: &Arc<dyn Directory>, key: &str) -> Result<Vec<(String, Node)>> {
+    let (above, last) = key.rsplit_once('/').unwrap_or(("", key));
+    let mut dir = root.clone();
+    for name in above.split('/').filter(|name| !name.is_empty()) {
+        match dir.lookup(name.as_bytes())? {
+            Some(Node::Directory(below)) => dir = below,
+            _ => return Ok(Vec::new()),
+        }
+    }
+    let path = |name: &str| match above {
+        "" => name.to_owned(),
+        above => format!("{above}/{name}"),
+    };
+    let mut found = Vec::new();
+    for suffix in SUFFIXES {
+        let name = format!("{last}{}", String::from_utf8_lossy(suffix));
+        match dir.lookup(name.as_bytes())? {
+            Some(node @ (Node::File(_) | Node::Symlink(_))) => found.push((path(&name), node)),
+            Some(Node::Directory(_)) | None => {}
+        }
+    }
+    match dir.lookup(last.as_bytes())? {
+        Some(node @ Node::Directory(_)) => found.push((path(&format!("{last}/")), node)),
+        // A link to a group has no suffix.
+        Some(node @ Node::Symlink(_)) => found.push((path(last), node)),
+        Some(Node::File(_)) | None => {}
+    }
+    Ok(found)
+}
+
+/// Returns whether the object of a layer is a group with nothing in it. `look` shows one layer on top of the store.
+pub fn is_empty_group(
+    layer: &LayerFiles,
+    key: &str,
+    look: &dyn Fn(&LayerFiles) -> Arc<View>,
+) -> bool {
+    let file = layer
+        .entries
+        .get(key)
+        .and_then(|entry| entry.file(&layer.dir));
+    let Some((dir, stored)) = file else {
+        return false;
+    };
+    let entries = BTreeMap::from([(key.to_owned(), Some(stored.clone()))]);
+    let root = look(&LayerFiles::bare(dir, entries)).root();
+    match forms(&root, key).as_deref() {
+        Ok([(_, Node::Directory(dir))]) => dir.list().is_ok_and(|listing| listing.is_empty()),
+        _ => false,
+    }
+}
+
+/// Returns the subdirectory with this name.
+fn below(dir: &dyn Directory, name: &[u8]) -> Result<Option<Arc<dyn Directory>>> {
+    Ok(match dir.lookup(name)? {
+        Some(Node::Directory(below)) => Some(below),
+        _ => None,
+    })
 }
 
 #[cfg(test)]

@@ -1,11 +1,12 @@
 //! The target of a writable mount: completed objects go into the layer of one checkout, and the view shows them.
+//!
+//! A path of the mount leads to its store, the format of that store, and the object at the path. The plan of a format
+//! sees the group of an object to be stored (`Group`). A store can be begun in a checkout: by a directory in a mounted
+//! directory whose name has the suffix of a format, and by files written into a new group of a store.
 
 mod attributes;
 mod axes;
-mod begin;
 mod commit;
-mod group;
-mod path;
 pub mod syncer;
 
 use std::path::Path;
@@ -22,29 +23,29 @@ use super::records::fit::StoreIdentity;
 use super::records::index::KeptMember;
 use super::view::View;
 use crate::dataset::context::Context;
+use crate::store::base::Base;
 use crate::store::encode::{ObjectKey, Plan};
-use crate::store::format::Registry;
-use crate::store::format::{self, Format};
+use crate::store::format::{self, Format, Registry, Writing};
 use crate::store::object::{NewFile, PackScope};
 use crate::store::part::{Part, PartPlace};
 use crate::store::target::{
-    AttributeChange, Deletion, IncompleteObject, Made, PathNames, Restored, Role, StoreOutcome,
-    Target, Unstored,
+    self, AttributeChange, Deletion, IncompleteObject, Made, PathNames, Restored, Role,
+    StoreOutcome, Target, Unstored,
 };
-use crate::tree::Directory;
-use crate::tree::name::{self, SUFFIXES};
+use crate::tree::name::{self, SUFFIXES, visible_with};
+use crate::tree::{Directory, Node};
 use axes::Axes;
 use npyfs_base::error::{Error, ErrorKind, Result};
-use npyfs_hdf5::Creator;
+use npyfs_base::npy;
+use npyfs_base::npy::dtype::{self, DType};
 use npyfs_hdf5::program::program;
+use npyfs_hdf5::{Creator, NewElement};
+use npyfs_io::content::Content;
 use npyfs_io::content::scratch::Scratch;
 use npyfs_io::dir::Dir;
 use npyfs_io::file::time;
 use npyfs_io::storage::Disk;
 use syncer::Syncer;
-
-use group::{Group, shown_size};
-use path::split_suffix;
 
 /// A view, and the uppermost layer, which is written to.
 pub struct LayerTarget {
@@ -272,55 +273,172 @@ impl LayerTarget {
             }
         })
     }
-}
 
-/// The plan of an object's parts.
-enum Planned {
-    Complete {
-        new: NewFile,
-        /// Whether it may be shown as a directory.
-        is_directory: bool,
-    },
-    /// These members are missing.
-    Incomplete(Vec<String>),
-}
+    /// Returns the directory at a path of the mount; `None` if it does not exist.
+    fn directory(&self, path: &PathNames) -> Result<Option<Arc<dyn Directory>>> {
+        self.view.directory(path)
+    }
 
-/// Shows a store with its commits on top.
-pub fn committed(
-    base: Arc<dyn Directory>,
-    context: &Arc<Context>,
-    formats: &Registry,
-    checkouts: &Checkouts,
-) -> Result<Arc<dyn Directory>> {
-    let layers = checkouts.committed_to_show()?;
-    Ok(if layers.is_empty() {
-        base
-    } else {
-        View::over(base, context, formats, layers).root()
-    })
-}
+    /// Returns the format for files in a directory; `None` stands for a directory that does not exist yet.
+    fn format(&self, dir: Option<&dyn Directory>) -> Result<&Arc<dyn Format>> {
+        let name = dir.map_or(Ok(""), Directory::format)?;
+        Ok(self.view.formats().named(name))
+    }
 
-/// Returns the scope of objects that an object may share a file with: those of its store with the same format. A name
-/// that identifies a format would make the whole file another store.
-fn scope(format: &dyn Format, object: &str, key: &ObjectKey) -> Option<PackScope> {
-    let names: Vec<&str> = object.split('/').collect();
-    let depth = names.len().checked_sub(key.path().len())?;
-    let (store, inside) = names.split_at_checked(depth)?;
-    let is_known = inside.iter().any(|name| name.starts_with('_'));
-    (!is_known).then(|| PackScope {
-        store: format!("{}:{}", format.name(), store.join("/")),
-        path: key.path().to_vec(),
-    })
-}
+    /// Returns the format for an object of this name in a directory at this path: that of the directory, or the one
+    /// that the object begins there.
+    fn format_for(
+        &self,
+        dir: Option<&dyn Directory>,
+        path: &PathNames,
+        name: &str,
+    ) -> Result<&Arc<dyn Format>> {
+        let (format, formats) = (self.format(dir)?, self.view.formats());
+        let lies = formats.is_axis(name) || !formats.along(name).is_empty();
+        // Only a plain group that was created in this checkout can become a store of a format.
+        if !lies || format.name() != formats.named("").name() {
+            return Ok(format);
+        }
+        let depth = match self.view.store_depth(path) {
+            Some(depth) if depth < path.len() => depth,
+            _ => return Ok(format),
+        };
+        let file = path[..depth].last().unwrap_or(&self.store);
+        let mut others = formats.iter();
+        let begins = |writing: &dyn Writing| writing.begins_in(file, name);
+        match others.find(|format| format.writing().is_some_and(begins)) {
+            Some(begun) if self.layer().has(&self.view.key(path)?) => Ok(begun),
+            _ => Ok(format),
+        }
+    }
 
-/// Returns the last name of a path.
-fn file_name(path: &Path) -> Vec<u8> {
-    let name = path.file_name().unwrap_or_default();
-    name.as_encoded_bytes().to_vec()
-}
+    /// Returns how many names of a path lead to the directory of parts that contains it, or that it is; `None` if the
+    /// object at the path is a single file, or a group. `suffix` is that of a file at this path.
+    fn composite(&self, depth: usize, path: &PathNames, suffix: &str) -> Result<Option<usize>> {
+        let format = |dir: Option<&dyn Directory>, above: &PathNames, name: &str| {
+            self.format_for(dir, above, name).cloned()
+        };
+        self.view.composite(depth, path, suffix, &format)
+    }
 
-fn refused(errno: i32, message: &str) -> Error {
-    Error::new(ErrorKind::Os(errno), message)
+    /// Returns the number of names that lead to the store of a directory.
+    fn store_depth(&self, path: &PathNames) -> Result<usize> {
+        let depth = self.view.store_depth(path);
+        depth.ok_or_else(|| refused(libc::EPERM, "no store: nothing can be made here"))
+    }
+
+    /// Refuses changes in a read-only store. `depth` is the number of names that lead to the store.
+    fn check_writable(&self, path: &PathNames, depth: usize) -> Result<()> {
+        let store = self.directory(path.get(..depth).unwrap_or_default())?;
+        // A store that cannot be opened reports its error when it is read.
+        let format = store.and_then(|store| self.format(Some(&*store)).ok());
+        format.map_or(Ok(()), |format| format.writable().map(drop))
+    }
+
+    /// Returns the location of an object in a layer's file, and the path of its directory in the mount.
+    fn place(&self, object: &str) -> Result<(ObjectKey, Vec<Vec<u8>>)> {
+        let names: Vec<&str> = object.split('/').collect();
+        let mut shown = self.view.shown(object);
+        let depth = self.store_depth(&shown)?;
+        let inside = names.get(depth..).unwrap_or_default();
+        shown.pop();
+        Ok((ObjectKey::of_path(&inside.join("/"))?, shown))
+    }
+
+    /// Checks that the mount would show the names of a path inside a store, the last one with `suffix`.
+    fn check_names(&self, names: &PathNames, suffix: &str) -> Result<()> {
+        let sep = self.context.options.sep;
+        for (at, name) in names.iter().enumerate() {
+            let suffix = if at + 1 == names.len() { suffix } else { "" };
+            let as_shown = visible_with(&name::own(name, sep), suffix, sep);
+            target::check_name(name, suffix, as_shown)?;
+        }
+        Ok(())
+    }
+
+    /// Turns a group created in this checkout into a store of a format, and stores its content again, as far as the
+    /// format can represent it.
+    fn begin_group(&self, writing: &dyn Writing, path: &PathNames) -> Result<()> {
+        let object = self.view.key(path)?;
+        let (key, _) = self.place(&object)?;
+        let mut there = Vec::new();
+        if let Some(dir) = self.directory(path)? {
+            for (name, node) in dir.list()?.iter() {
+                let path = [path, &[name.to_vec()]].concat();
+                if let Node::File(file) = &*node
+                    && let Role::Stored(place) = self.role(&path)?
+                    && place.member.is_empty()
+                {
+                    let part = Part {
+                        place,
+                        content: file.open()?,
+                        stored: true,
+                    };
+                    there.push((part, file.ownership().mtime));
+                }
+            }
+        }
+        let layer = self.layer();
+        let _showing = layer.showing([object.clone()]);
+        let new = writing.begin_group(&key)?;
+        let stored = layer.put(&object, &new, SystemTime::now())?;
+        self.view.put_group(&object, &stored);
+        for (part, time) in there {
+            let object = part.place.object.clone();
+            // An object that the format cannot represent stays a plain object.
+            if let Err(e) = self.store_object(&object, &[part], time) {
+                let line = format!("{object}: stays as it is: {}", e.message);
+                self.context.journal.add(&line);
+            }
+        }
+        Ok(())
+    }
+
+    /// Begins the store that a directory is by its name, outside of any store.
+    fn begin_store(&self, path: &PathNames, time: SystemTime) -> Result<Made> {
+        let Some((name, above)) = path.split_last() else {
+            return Err(refused(libc::EPERM, "the root of the mount"));
+        };
+        let formats = self.view.formats();
+        let kind = self.context.options.kind.as_deref();
+        let Some(format) = formats.begun_as(kind, name) else {
+            let why = format!(
+                "no store: nothing can be made here but a store, by a name with {}",
+                formats.endings()
+            );
+            return Err(refused(libc::EPERM, &why));
+        };
+        let dir = self.directory(above)?;
+        if dir.as_ref().is_some_and(|dir| dir.handle().is_some()) {
+            let why = "this store keeps its changes itself: no store can be in it";
+            return Err(refused(libc::EPERM, why));
+        }
+        if formats
+            .set_of(None, self.layer().dir().path(), name)
+            .is_some()
+        {
+            let why = "a file of this name is one of several that are a store";
+            return Err(refused(libc::EINVAL, why));
+        }
+        let base = Group {
+            target: self,
+            dir,
+            store: path.to_vec(),
+        };
+        let mut new = format.writable()?.begin(&base, &[])?;
+        new.begins = Some(format.name());
+        let key = self.view.key(path)?;
+        // A store that was deleted here: the new one is shown in its place as long as the same store is below.
+        if let Some(hidden) = self.view.store(&key) {
+            let identity = || StoreIdentity::of(&hidden, &*self.view, self.view.formats());
+            self.layer().know(&key, identity)?;
+        }
+        let layer = self.layer();
+        let _showing = layer.showing([key.clone()]);
+        let stored = layer.put(&key, &new, time)?;
+        self.view.put(&key, &stored, true);
+        Ok(Made::Stored)
+    }
 }
 
 impl Target for LayerTarget {
@@ -555,4 +673,143 @@ impl Target for LayerTarget {
             "lost": layer.lost().map(|e| e.message),
         })
     }
+}
+
+/// The plan of an object's parts.
+enum Planned {
+    Complete {
+        new: NewFile,
+        /// Whether it may be shown as a directory.
+        is_directory: bool,
+    },
+    /// These members are missing.
+    Incomplete(Vec<String>),
+}
+
+/// Shows a store with its commits on top.
+pub fn committed(
+    base: Arc<dyn Directory>,
+    context: &Arc<Context>,
+    formats: &Registry,
+    checkouts: &Checkouts,
+) -> Result<Arc<dyn Directory>> {
+    let layers = checkouts.committed_to_show()?;
+    Ok(if layers.is_empty() {
+        base
+    } else {
+        View::over(base, context, formats, layers).root()
+    })
+}
+
+/// Returns the scope of objects that an object may share a file with: those of its store with the same format. A name
+/// that identifies a format would make the whole file another store.
+fn scope(format: &dyn Format, object: &str, key: &ObjectKey) -> Option<PackScope> {
+    let names: Vec<&str> = object.split('/').collect();
+    let depth = names.len().checked_sub(key.path().len())?;
+    let (store, inside) = names.split_at_checked(depth)?;
+    let is_known = inside.iter().any(|name| name.starts_with('_'));
+    (!is_known).then(|| PackScope {
+        store: format!("{}:{}", format.name(), store.join("/")),
+        path: key.path().to_vec(),
+    })
+}
+
+/// Returns the last name of a path.
+fn file_name(path: &Path) -> Vec<u8> {
+    let name = path.file_name().unwrap_or_default();
+    name.as_encoded_bytes().to_vec()
+}
+
+fn refused(errno: i32, message: &str) -> Error {
+    Error::new(ErrorKind::Os(errno), message)
+}
+
+/// Splits off the suffix of a stored file.
+fn split_suffix(name: &[u8]) -> Option<(&[u8], &'static str)> {
+    let suffix = [".npy", ".npz"].into_iter();
+    let mut split = suffix.filter_map(|s| Some((name.strip_suffix(s.as_bytes())?, s)));
+    split.find(|(stem, _)| !stem.is_empty())
+}
+
+/// The group of an object to be stored.
+struct Group<'a> {
+    pub target: &'a LayerTarget,
+    pub dir: Option<Arc<dyn Directory>>,
+    /// The path of its store in the mount.
+    pub store: Vec<Vec<u8>>,
+}
+
+impl Group<'_> {
+    /// Returns the node at a path of names below a directory.
+    fn find(
+        &self,
+        from: Option<Arc<dyn Directory>>,
+        path: &[String],
+        suffix: &str,
+    ) -> Result<Option<Node>> {
+        let sep = self.target.context.options.sep;
+        let Some(mut dir) = from else {
+            return Ok(None);
+        };
+        let Some((last, above)) = path.split_last() else {
+            return Ok(Some(Node::Directory(dir)));
+        };
+        for name in above {
+            match dir.lookup(&visible_with(name.as_bytes(), "", sep))? {
+                Some(Node::Directory(below)) => dir = below,
+                _ => return Ok(None),
+            }
+        }
+        dir.lookup(&visible_with(last.as_bytes(), suffix, sep))
+    }
+}
+
+impl Base for Group<'_> {
+    fn npy(&self, name: &str) -> Result<Option<Arc<dyn Content>>> {
+        let sep = self.target.context.options.sep;
+        let shown = visible_with(name.as_bytes(), ".npy", sep);
+        let Some(dir) = &self.dir else {
+            return Ok(None);
+        };
+        match dir.lookup(&shown)? {
+            Some(Node::File(file)) => Ok(Some(file.open()?)),
+            _ => Ok(None),
+        }
+    }
+
+    fn node(&self, path: &[String], suffix: &str) -> Result<Option<Node>> {
+        match path {
+            [] => Ok(None),
+            path => self.find(self.dir.clone(), path, suffix),
+        }
+    }
+
+    fn in_store(&self, path: &[String], suffix: &str) -> Result<Option<Node>> {
+        self.find(self.target.directory(&self.store)?, path, suffix)
+    }
+
+    fn scratch(&self) -> Scratch {
+        self.target.layer().scratch()
+    }
+}
+
+/// Returns the size in the mount of the dataset at the path of an object, if its elements are shown as stored.
+fn shown_size(new: &NewFile, path: &[String]) -> Option<u64> {
+    let mut datasets = new.outline.datasets.iter();
+    let dataset = datasets.find(|dataset| dataset.path == path)?;
+    let NewElement::Array(dtype) = &dataset.element else {
+        return None;
+    };
+    let DType::Scalar { kind, size, .. } = dtype else {
+        return None;
+    };
+    let same = match kind {
+        dtype::Kind::Bool | dtype::Kind::Int | dtype::Kind::Uint => true,
+        dtype::Kind::Float => *size <= 8,
+        dtype::Kind::Complex => *size <= 16,
+        _ => false,
+    };
+    let header = npy::header(dtype, &dataset.shape).len() as u64;
+    let payload = npy::payload_len(dtype, &dataset.shape)?;
+    same.then(|| payload.checked_add(header)).flatten()
 }

@@ -19,7 +19,7 @@ use crate::checkout::records::fit::Misfit;
 use crate::checkout::records::index::{IndexChanges, LayerBase, RestoredObject, nanoseconds};
 use crate::checkout::records::layer_files::LayerFiles;
 use crate::checkout::view::View;
-use crate::checkout::view::path::forms;
+use crate::checkout::view::forms;
 use crate::checkout::view::rules;
 use crate::tree::Directory;
 use crate::tree::name::SUFFIXES;

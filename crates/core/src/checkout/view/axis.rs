@@ -1,7 +1,7 @@
 //! The axes of a view: their entries, the axes they replace, and the objects along them.
 
 use super::fits::{StoreAnswers, split};
-use super::key_state::KeyState;
+use super::object::KeyState;
 use super::{LayerObject, Objects, View};
 use crate::checkout::records::fit::{other_entries, read_entries};
 use crate::checkout::records::layer_files::{CommitId, LayerFiles};

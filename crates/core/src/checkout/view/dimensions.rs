@@ -1,7 +1,7 @@
 //! The dimensions of objects of layers, by the names of netCDF-4's dimension scales.
 //!
-//! An object has those that it was given. Otherwise it has those of the variable that it takes the place of, if it is as
-//! long along each; a 1-D object named like a dimension of its group is that one's coordinate; and any other has the
+//! An object has those that it was given. Otherwise it has those of the variable that it takes the place of, if it is
+//! as long along each; a 1-D object named like a dimension of its group is that one's coordinate; and any other has the
 //! dimensions that its shape names: each length is that of exactly one dimension that its group sees, and occurs once.
 
 use std::collections::BTreeMap;
@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use super::View;
 use super::directory::{self, names};
-use super::key_state::KeyState;
+use super::object::KeyState;
 use crate::checkout::records::attribute;
 use crate::store::against;
 use crate::tree::{Node, name};
@@ -31,8 +31,8 @@ type Scale = (GroupPath, u64);
 pub type ObjectDimensions = BTreeMap<String, Vec<GroupPath>>;
 
 impl View {
-    /// Returns the scales of the dimensions of the object of this shape at a key; none if it has no dimensions, `None` if
-    /// nothing says which. EINVAL if it was given others than it can have.
+    /// Returns the scales of the dimensions of the object of this shape at a key; none if it has no dimensions, `None`
+    /// if nothing says which. EINVAL if it was given others than it can have.
     pub fn dimensions(
         self: &Arc<Self>,
         key: &str,
@@ -66,7 +66,8 @@ impl View {
         Ok(shape.iter().map(only).collect())
     }
 
-    /// Returns the scales of dimensions of these names for the object of this shape at a key. EINVAL if it cannot have them.
+    /// Returns the scales of dimensions of these names for the object of this shape at a key. EINVAL if it cannot have
+    /// them.
     pub fn named_dimensions(
         self: &Arc<Self>,
         key: &str,
@@ -88,8 +89,8 @@ impl View {
         fitting(&scales, shape, &given).map_err(invalid)
     }
 
-    /// Returns the dimensions of those objects of layers that have some, of all entries at these keys, and why others cannot
-    /// have those that they were given.
+    /// Returns the dimensions of those objects of layers that have some, of all entries at these keys, and why others
+    /// cannot have those that they were given.
     pub fn all_dimensions<'a>(
         self: &Arc<Self>,
         keys: impl Iterator<Item = &'a str>,
@@ -136,8 +137,8 @@ impl View {
         Ok((found, refused))
     }
 
-    /// Returns the dimensions that layers give an object, as a reader of its file would find them; `None` if they are those
-    /// of its file.
+    /// Returns the dimensions that layers give an object, as a reader of its file would find them; `None` if they are
+    /// those of its file.
     pub(super) fn shown_dimensions(
         self: &Arc<Self>,
         key: &[u8],

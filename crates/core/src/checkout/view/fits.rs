@@ -14,7 +14,7 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 use std::time::SystemTime;
 
-use super::key_state::KeyState;
+use super::object::KeyState;
 use super::{LayerObject, Objects, View, origin};
 use crate::checkout::history::snapshot;
 use crate::checkout::records::attribute;

@@ -1,19 +1,20 @@
 //! An object in a layer: the entries of its file that belong to it, with its own time.
+//!
+//! The state of a key says whether such an object is there, and which change of which checkout made it so.
 
 use std::num::NonZeroUsize;
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::SystemTime;
 
 use lru::LruCache;
 use parking_lot::Mutex;
-use serde_json::Value as Json;
+use serde_json::{Value as Json, json};
 use xxhash_rust::xxh3::xxh3_64;
 
-use super::key_state::Origin;
 use super::stem;
-use crate::checkout::records::index;
-use crate::checkout::records::index::StoredObject;
+use crate::checkout::records::index::{self, StoredObject};
 use crate::dataset::context::Context;
 use crate::store::against::Extent;
 use crate::store::format::{Registry, StoreRoot};
@@ -291,5 +292,55 @@ impl VirtualFile for UnopenedFile {
 
     fn array(self: Arc<Self>) -> Result<Option<Arc<dyn StoredArray>>> {
         self.file()?.array()
+    }
+}
+
+/// The state of a key in the layers.
+#[derive(Clone)]
+pub(super) enum KeyState {
+    /// An object of a layer is there.
+    Object(Arc<LayerObject>),
+    /// The key is that of an attribute, which is in a file of a layer.
+    Attribute(Arc<LayerObject>),
+    /// The object or attribute is deleted.
+    Deleted,
+    /// The object below the layers is visible again.
+    Uncovered(Origin),
+}
+
+impl KeyState {
+    /// Returns the object, if it is one.
+    pub(super) fn object(&self) -> Option<&Arc<LayerObject>> {
+        match self {
+            Self::Object(object) => Some(object),
+            Self::Attribute(_) | Self::Deleted | Self::Uncovered(_) => None,
+        }
+    }
+
+    /// Returns the origin of the restoration, if the object below the layers is visible again.
+    pub(super) fn uncovered(&self) -> Option<&Origin> {
+        match self {
+            Self::Uncovered(origin) => Some(origin),
+            Self::Object(_) | Self::Attribute(_) | Self::Deleted => None,
+        }
+    }
+}
+
+/// The change that produced the present object at a key.
+#[derive(Clone, Debug)]
+pub struct Origin {
+    /// The time of the change.
+    pub time: SystemTime,
+    /// The checkout that made it.
+    pub layer: Arc<str>,
+}
+
+impl Origin {
+    /// Adds the origin to the report on an entry.
+    pub(super) fn report(&self, mut info: Json) -> Json {
+        if let Json::Object(map) = &mut info {
+            map.insert("checkout".to_owned(), json!(&*self.layer));
+        }
+        info
     }
 }

@@ -91,7 +91,8 @@ impl LayerTarget {
         Ok((node, key))
     }
 
-    /// Gives the variable of a netCDF-4 store at a path of the mount dimensions by their names; without names it has none.
+    /// Gives the variable of a netCDF-4 store at a path of the mount dimensions by their names; without names it has
+    /// none.
     pub fn set_dimensions(&self, path: &PathNames, given: &[String]) -> Result<()> {
         let _changing = self.changing.read();
         let (node, object) = self.object(path)?;
@@ -188,7 +189,8 @@ impl LayerTarget {
         Ok(taken.chain(dimensions).collect())
     }
 
-    /// Returns the dimensions of a variable as those that it is given at another key, if it has some and can have them there.
+    /// Returns the dimensions of a variable as those that it is given at another key, if it has some and can have them
+    /// there.
     fn dimensions_of(
         &self,
         from: &str,

@@ -20,7 +20,7 @@ use crate::checkout::verbs::commit::report::{CommitReport, CommitRequest};
 use crate::checkout::verbs::commit::{
     CommitJudge, CommitRefusal, Committed, CommittedLayer, Outcome, Wish,
 };
-use crate::checkout::view::path::is_empty_group;
+use crate::checkout::view::is_empty_group;
 use npyfs_base::error::{Error, ErrorKind, Result};
 use npyfs_io::dir::Dir;
 use npyfs_io::storage::{Disk, Storage};
