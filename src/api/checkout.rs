@@ -11,7 +11,7 @@ use parking_lot::Mutex;
 use super::element::WriteElement;
 use super::error::Error;
 use npyfs_base::npy;
-use npyfs_core::checkout::verbs::commit::report::{CommitReport, CommitRequest};
+use npyfs_core::checkout::verbs::commit::{CommitReport, CommitRequest};
 use npyfs_core::checkout::verbs::commit::{Committed, Wish};
 use npyfs_core::store::part::{Part, PartPlace};
 use npyfs_core::store::target::{

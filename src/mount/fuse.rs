@@ -30,7 +30,7 @@ use fuser::{
 };
 
 use crate::mount::fs::{AttrChange, Flags, Fs, Replace};
-use npyfs_core::checkout::verbs::commit::report::ATTRIBUTE;
+use npyfs_core::checkout::verbs::commit::ATTRIBUTE;
 use npyfs_core::store::target::AttributeChange;
 
 use adapter::Adapter;

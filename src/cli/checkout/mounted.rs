@@ -10,7 +10,7 @@ use serde_json::Value as Json;
 use crate::cli::umount::with_timeout;
 use crate::cli::{CliError, log, say, umount};
 use crate::mount::fuse::table::{self, Mounted};
-use npyfs_core::checkout::verbs::commit::report::{ATTRIBUTE, CommitReport, CommitRequest, RESULT};
+use npyfs_core::checkout::verbs::commit::{ATTRIBUTE, CommitReport, CommitRequest, RESULT};
 use npyfs_core::checkout::verbs::commit::{CommitRefusal, Committed, Wish};
 
 /// The time that a mount may take to say what it writes in.

@@ -26,7 +26,7 @@ use std::sync::{Arc, Mutex, MutexGuard, RwLock};
 use std::time::{Duration, Instant, SystemTime};
 
 use npyfs_base::error::{Error, ErrorKind, Result, retry_stale};
-use npyfs_core::checkout::verbs::commit::report::RESULT;
+use npyfs_core::checkout::verbs::commit::RESULT;
 use npyfs_core::store::part::PartPlace;
 use npyfs_core::store::target::{Role, Target, describe_incomplete};
 use npyfs_core::tree::{Directory, Node};

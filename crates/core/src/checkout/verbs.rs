@@ -4,6 +4,5 @@
 pub mod commit;
 pub mod conflict;
 pub mod gc;
-mod object_states;
 pub mod restore;
 pub mod revert;

@@ -1,6 +1,6 @@
 //! Commit and discard: a layer without a writer becomes part of the store, or is removed.
-
-pub mod report;
+//!
+//! A process that writes in a layer can be asked for a commit, and tells the result (`CommitReport`).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
@@ -246,9 +246,9 @@ impl<'a> Candidate<'a> {
 
     /// Commits the checkout: all later mounts of the store show it.
     ///
-    /// Durable on success; on failure nothing is committed. EBUSY if a process writes in it. Objects that another commit
-    /// has changed since are refused unless `side` decides, and so are objects that are incomplete or no longer fit the
-    /// store, unless they are left out.
+    /// Durable on success; on failure nothing is committed. EBUSY if a process writes in it. Objects that another
+    /// commit has changed since are refused unless `side` decides, and so are objects that are incomplete or no longer
+    /// fit the store, unless they are left out.
     pub fn commit(
         self,
         wish: &Wish,
@@ -344,8 +344,8 @@ impl AddedCommit {
 }
 
 impl CommittedLayer<'_> {
-    /// Adds the commit of the layer, durably; `None` if the layer changes nothing. `prepare` is called once, when nothing
-    /// but the disk can prevent the commit; if it fails, nothing is committed.
+    /// Adds the commit of the layer, durably; `None` if the layer changes nothing. `prepare` is called once, when
+    /// nothing but the disk can prevent the commit; if it fails, nothing is committed.
     pub fn add(
         mut self,
         top: &Dir,
@@ -561,6 +561,73 @@ fn meet(
     };
     met.retain(|conflict| !is_shared(conflict));
     (met, shared)
+}
+
+/// The extended attribute of a mount's root that is set to ask for a commit.
+pub const ATTRIBUTE: &str = "user.npyfs.commit";
+
+/// The entry of `status.json` about the checkout that has the result.
+pub const RESULT: &str = "committed";
+
+/// A request for a commit.
+#[derive(Debug, Serialize, Deserialize)]
+pub struct CommitRequest {
+    /// Distinguishes the request from others.
+    pub request: String,
+    /// The request.
+    pub wish: Wish,
+}
+
+/// The result for a request.
+#[derive(Debug, Serialize, Deserialize)]
+pub struct CommitReport {
+    /// The request.
+    pub request: String,
+    /// The result.
+    pub result: CommitResult,
+}
+
+/// The result of a commit.
+#[derive(Debug, Serialize, Deserialize)]
+pub enum CommitResult {
+    /// The commit was made.
+    Committed(Committed),
+    /// The commit was refused: see [`CommitRefusal`].
+    Conflicts(Vec<Conflict>),
+    /// As above.
+    Incomplete(Vec<KeptObject>),
+    /// As above.
+    Broken(Vec<String>),
+    /// As above.
+    Misfits(Vec<Misfit>),
+    /// The commit failed, with this message.
+    Failed(String),
+}
+
+impl From<std::result::Result<Committed, CommitRefusal>> for CommitResult {
+    fn from(done: std::result::Result<Committed, CommitRefusal>) -> Self {
+        match done {
+            Ok(done) => Self::Committed(done),
+            Err(CommitRefusal::Conflicts(met)) => Self::Conflicts(met),
+            Err(CommitRefusal::Incomplete(objects)) => Self::Incomplete(objects),
+            Err(CommitRefusal::Broken(lines)) => Self::Broken(lines),
+            Err(CommitRefusal::Misfits(misfits)) => Self::Misfits(misfits),
+            Err(CommitRefusal::Failed(e)) => Self::Failed(e.message),
+        }
+    }
+}
+
+impl From<CommitResult> for std::result::Result<Committed, CommitRefusal> {
+    fn from(result: CommitResult) -> Self {
+        Err(match result {
+            CommitResult::Committed(done) => return Ok(done),
+            CommitResult::Conflicts(met) => CommitRefusal::Conflicts(met),
+            CommitResult::Incomplete(objects) => CommitRefusal::Incomplete(objects),
+            CommitResult::Broken(lines) => CommitRefusal::Broken(lines),
+            CommitResult::Misfits(misfits) => CommitRefusal::Misfits(misfits),
+            CommitResult::Failed(message) => CommitRefusal::Failed(Error::damaged(message)),
+        })
+    }
 }
 
 #[cfg(test)]

@@ -5,22 +5,24 @@
 //! the layer names the earlier layer whose object is restored, or says that the store's own object is. The index is
 //! replaced at once, so that either all objects are restored or none. Restored objects have the time of the
 //! restoration, and objects whose change is forgotten have the time that they have below.
+//!
+//! `ObjectStates` has the state of each object after a number of layers, and the entry that brings an earlier state
+//! back.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::SystemTime;
 
-use super::object_states::{ObjectState, ObjectStates};
 use crate::checkout::history::checkouts::{Checkouts, OpenCheckout};
 use crate::checkout::history::committed_layers::on_top;
 use crate::checkout::layer::Layer;
-use crate::checkout::records::entry::LayerEntry;
+use crate::checkout::records::entry::{LayerEntry, StoredAgain};
 use crate::checkout::records::fit::Misfit;
-use crate::checkout::records::index::{IndexChanges, LayerBase, RestoredObject, nanoseconds};
+use crate::checkout::records::index::{
+    IndexChanges, LayerBase, RestoredObject, StoredObject, nanoseconds,
+};
 use crate::checkout::records::layer_files::LayerFiles;
-use crate::checkout::view::View;
-use crate::checkout::view::forms;
-use crate::checkout::view::rules;
+use crate::checkout::view::{View, forms, rules};
 use crate::tree::Directory;
 use crate::tree::name::SUFFIXES;
 use npyfs_base::error::{Error, Result};
@@ -340,8 +342,8 @@ impl ObjectStates {
     }
 }
 
-/// Returns the keys that a path may mean in these views: that of the object that contains it, or that of a file and of a
-/// directory.
+/// Returns the keys that a path may mean in these views: that of the object that contains it, or that of a file and of
+/// a directory.
 fn keys_of(views: &[&Arc<View>], path: &str) -> Result<Vec<String>> {
     let names = path.split('/').filter(|name| !matches!(*name, "" | "."));
     let names: Vec<Vec<u8>> = names.map(|name| name.as_bytes().to_vec()).collect();
@@ -469,4 +471,98 @@ fn is_in(key: &str, above: &str) -> bool {
 /// Returns the keys of the groups that contain an object, innermost first.
 fn ancestors(key: &str) -> impl Iterator<Item = &str> {
     key.rmatch_indices('/').map(|(at, _)| &key[..at])
+}
+
+/// The state of an object according to the layers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum ObjectState {
+    /// The object is in a file of a layer.
+    Stored {
+        /// The index of the layer, from 0.
+        layer: usize,
+        /// The number of the file.
+        file: u64,
+    },
+    /// The object does not exist.
+    Deleted,
+    /// The object is the store's own.
+    OfTheStore,
+}
+
+impl ObjectState {
+    fn of(at: usize, entry: &LayerEntry) -> Self {
+        match entry {
+            LayerEntry::Stored(stored) => Self::Stored {
+                layer: at,
+                file: stored.file,
+            },
+            LayerEntry::Again(again) => Self::Stored {
+                layer: again.layer,
+                file: again.stored.file,
+            },
+            LayerEntry::Deleted => Self::Deleted,
+            LayerEntry::Uncovered(_) => Self::OfTheStore,
+        }
+    }
+
+    /// Returns the entry that restores this state at a key. `below` are the layers that it is of; `time` is that of the
+    /// restoration.
+    pub(super) fn entry(self, key: &str, below: &[LayerFiles], time: i64) -> Result<LayerEntry> {
+        let Self::Stored { layer, file } = self else {
+            return Ok(match self {
+                Self::Deleted => LayerEntry::Deleted,
+                _ => LayerEntry::Uncovered(time),
+            });
+        };
+        let own = below.get(layer);
+        match own.and_then(|own| Some((own, own.entries.get(key)?))) {
+            Some((own, LayerEntry::Stored(stored))) if stored.file == file => {
+                Ok(LayerEntry::Again(StoredAgain {
+                    layer,
+                    dir: own.dir.clone(),
+                    stored: Arc::new(StoredObject {
+                        time,
+                        ..(**stored).clone()
+                    }),
+                }))
+            }
+            _ => Err(Error::damaged("what it was before is not there").about(key)),
+        }
+    }
+}
+
+/// The states of all objects that layers mention. An entry of a layer hides all earlier entries at its key and below.
+#[derive(Default)]
+pub(super) struct ObjectStates(BTreeMap<String, ObjectState>);
+
+impl ObjectStates {
+    /// Adds the layer with an index on top.
+    pub(super) fn add(&mut self, at: usize, layer: &LayerFiles) {
+        for (key, entry) in &layer.entries {
+            let below: Vec<String> = self.below(key).map(|(key, _)| key.to_owned()).collect();
+            for key in below {
+                self.0.remove(&key);
+            }
+            self.0.insert(key.clone(), ObjectState::of(at, entry));
+        }
+    }
+
+    /// Returns the state of the object at a key. An object that no layer mentions is the store's.
+    pub(super) fn at(&self, key: &str) -> ObjectState {
+        self.said(key).unwrap_or(ObjectState::OfTheStore)
+    }
+
+    /// Returns the state of the object at a key; `None` if no layer mentions it.
+    fn said(&self, key: &str) -> Option<ObjectState> {
+        self.0.get(key).copied()
+    }
+
+    /// Returns the objects below a key that layers mention.
+    pub(super) fn below(&self, key: &str) -> impl Iterator<Item = (&str, ObjectState)> {
+        let start = format!("{key}/");
+        let below = self.0.range(start.clone()..);
+        below
+            .take_while(move |(key, _)| key.starts_with(&start))
+            .map(|(key, &state)| (key.as_str(), state))
+    }
 }

@@ -16,9 +16,9 @@ use crate::checkout::history::snapshot;
 use crate::checkout::layer::{Layer, lock};
 use crate::checkout::records::index::{self, IndexChanges, LayerBase, nanoseconds};
 use crate::checkout::records::layer_files::LayerFiles;
-use crate::checkout::verbs::commit::report::{CommitReport, CommitRequest};
 use crate::checkout::verbs::commit::{
-    CommitJudge, CommitRefusal, Committed, CommittedLayer, Outcome, Wish,
+    CommitJudge, CommitRefusal, CommitReport, CommitRequest, Committed, CommittedLayer, Outcome,
+    Wish,
 };
 use crate::checkout::view::is_empty_group;
 use npyfs_base::error::{Error, ErrorKind, Result};
@@ -144,7 +144,8 @@ impl LayerTarget {
         all.is_none_or(|all| all.iter().any(|commit| commit.layer == own))
     }
 
-    /// Makes the layer in which the checkout goes on, with the incomplete objects. After the commit nothing need be written.
+    /// Makes the layer in which the checkout goes on, with the incomplete objects. After the commit nothing need be
+    /// written.
     fn next(
         &self,
         (top, name): (&Dir, &str),
