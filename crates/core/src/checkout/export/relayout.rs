@@ -14,9 +14,8 @@ use super::Progress;
 use super::layout::{Coding, Layout, Purpose, StoredForm, Wish, sample_bytes};
 use super::measure::{self, Sample};
 use crate::dataset::grid::row_block;
-use crate::store::chunked::{self, ChunkedElements};
+use crate::store::chunked::{self, ChunkedDataset, ChunkedElements};
 use crate::store::compression::Compression;
-use crate::store::unchunked::{self, ChunkedDataset};
 use npyfs_base::error::{Error, Result};
 use npyfs_codec::Encoding;
 use npyfs_hdf5::{
@@ -222,8 +221,7 @@ impl Relayout<'_> {
         let encoding = method.and_then(Compression::encoding);
         let filters = match (method, encoding, usize::try_from(dataset.element)) {
             (Some(_), Some(encoding), Ok(element)) => {
-                let len =
-                    crate::store::chunked::size(element, chunk.as_deref().unwrap_or_default());
+                let len = chunked::size(element, chunk.as_deref().unwrap_or_default());
                 encoding.filters(element, len)
             }
             (Some(method), ..) => method.filters(),
@@ -416,7 +414,7 @@ impl Work<'_> {
                     chunk: &chunk,
                     direct,
                 };
-                match unchunked::decode(dataset, &scratch)? {
+                match chunked::decode(dataset, &scratch)? {
                     true => stored(scratch, 0),
                     false => Ok(None),
                 }
