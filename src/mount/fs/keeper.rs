@@ -1,30 +1,35 @@
 //! Kept copies of arrays: the choice of arrays worth a copy, the thread that makes copies, and the reads that copies
 //! serve.
 //!
-//! An array is kept once the number of its bytes that were read reaches its size. Readers never wait for a copy: bytes
-//! that a reader was given are handed on if there is time for it, and the copying thread reads the rest with a low
-//! priority, pausing most of the time while other threads read. A failure of a copy costs speed alone.
-
-mod parts;
-mod work;
+//! An array is kept once the number of its bytes that were read reaches its size. Readers never wait for a copy, nor
+//! for a part of one to be written. Bytes that a reader was given are parts that are handed on to the copy, so that
+//! little is decoded a second time. There is room for a few parts; a part that finds no room is dropped, and the
+//! copying thread reads it later. Only parts of a version that cannot change without a trace are taken.
+//!
+//! The copying thread reads the rest with a low priority, and checks copies that other processes made. While other
+//! threads read through the mount, it works in turns: a stretch without a pause, then a longer rest. A failure of a
+//! copy costs speed alone.
 
 use std::collections::{HashSet, VecDeque};
 use std::num::NonZeroUsize;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::ops::Range;
+use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use lru::LruCache;
 use serde_json::{Value as Json, json};
 
+use npyfs_base::buffer::Buffer;
 use npyfs_base::thread;
 use npyfs_core::dataset::context::Context;
 use npyfs_core::tree::VirtualFile;
 use npyfs_io::content::{Content, Data};
-use npyfs_io::kept::{Checked, KeptContent, KeptCopy, KeptDir, Making, NotKept, OnSpoiled};
+use npyfs_io::kept::{
+    About, Checked, KeptContent, KeptCopy, KeptDir, Making, NotKept, OnSpoiled, fill,
+};
 use npyfs_io::provenance::Provenance;
-
-use parts::Parts;
 
 /// Size in bytes of the smallest array that is kept: a shorter file is given to the kernel as a whole.
 const LEAST: u64 = 128 << 10;
@@ -300,7 +305,7 @@ impl Keeper {
         let bytes = (data.as_ref().len() as u64).max(reads.least);
         let read = reads.read.fetch_add(bytes, Relaxed).saturating_add(bytes);
         let room = !direct || shared.has_processors;
-        if room && read >= reads.len / parts::SHARE && reads.settled.load(Relaxed) {
+        if room && read >= reads.len / SHARE && reads.settled.load(Relaxed) {
             shared.parts.take(reads, offset, data);
         }
         if read >= reads.len && !reads.wanted.swap(true, Relaxed) {
@@ -407,5 +412,383 @@ impl Shared {
             },
             "not_kept": *self.refused.lock().unwrap_or_else(|e| e.into_inner()),
         })
+    }
+}
+
+/// The time after a read for which the mount counts as being read.
+const READING: Duration = Duration::from_millis(50);
+
+/// The working time before a rest. Threads that share a chunk are delayed by any thread that runs in between, and the
+/// delay lasts a little longer than the work, so fewer and longer interruptions are better.
+const WORK: Duration = Duration::from_millis(100);
+
+/// The longest rest.
+const LONGEST_REST: Duration = Duration::from_secs(1);
+
+/// The delay before recently changed files are looked at again, and the number of attempts.
+const SETTLING: (Duration, u32) = (Duration::from_millis(500), 20);
+
+/// The number of blocks after which the thread checks that the store is still the version that it copies.
+const LOOK: u64 = 64;
+
+impl Shared {
+    /// The loop of the thread.
+    fn work(&self) {
+        loop {
+            let mut state = self.state();
+            while state.jobs.is_empty() && !state.over {
+                state = self.wake.wait(state).unwrap_or_else(|e| e.into_inner());
+            }
+            if state.over {
+                return;
+            }
+            let job = state.jobs.pop_front();
+            drop(state);
+            match job {
+                Some(Job::Keep(reads)) => self.keep(&reads),
+                Some(Job::Check(copy)) => self.check(&copy),
+                None => {}
+            }
+        }
+    }
+
+    fn is_over(&self) -> bool {
+        self.state().over
+    }
+
+    /// Rests if enough work was done since `since` and other threads are reading. Returns the time at which work begins
+    /// again.
+    fn rest(&self, since: Instant) -> Instant {
+        if since.elapsed() < WORK {
+            return since;
+        }
+        let last = Duration::from_millis(self.last_read.load(Relaxed));
+        if self.begun.elapsed().saturating_sub(last) < READING {
+            std::thread::sleep((since.elapsed() * self.rest).min(LONGEST_REST));
+        }
+        Instant::now()
+    }
+
+    fn check(&self, copy: &KeptCopy) {
+        let (mut buf, mut at, mut since) = (Vec::new(), 0, Instant::now());
+        loop {
+            match copy.check_next(at, &mut buf) {
+                Ok(Some(next)) => at = next,
+                Ok(None) => break,
+                Err(_) => {
+                    self.drop_copy(copy);
+                    break;
+                }
+            }
+            if self.is_over() {
+                return;
+            }
+            since = self.rest(since);
+        }
+        self.state().looked.remove(copy.key());
+    }
+
+    fn keep(&self, reads: &Reads) {
+        let about = || format!("{}: {}", self.store, reads.path);
+        // A copy is not worth network traffic: the bytes that readers fetched complete it, or readers go on handing
+        // parts to it.
+        if self.elsewhere && !reads.file.open().is_ok_and(|content| content.is_at_hand()) {
+            return self.again(reads);
+        }
+        let outcome = self.copied(reads);
+        // Another full read of the array tries again if there is no copy by then.
+        reads.closed.store(matches!(outcome, Ok(true)), Relaxed);
+        let _ = reads.making().take();
+        match outcome {
+            Ok(true) => {
+                self.counters.kept.fetch_add(1, Relaxed);
+                self.counters.kept_bytes.fetch_add(reads.len, Relaxed);
+                self.context
+                    .journal
+                    .add(&format!("{}: kept, {} bytes", about(), reads.len));
+            }
+            Ok(false) => {}
+            Err(why) => {
+                let why = format!("{}: not kept: {why}", about());
+                self.context.journal.add(&why);
+                *self.refused.lock().unwrap_or_else(|e| e.into_inner()) = Some(why);
+            }
+        }
+        self.again(reads);
+    }
+
+    /// Restarts the count of bytes read.
+    fn again(&self, reads: &Reads) {
+        reads.read.store(0, Relaxed);
+        reads.wanted.store(false, Relaxed);
+    }
+
+    /// Returns true unless the store has changed. A remote version never changes, and no server is asked for a newer
+    /// one for the sake of a copy.
+    fn is_current(&self, reads: &Reads) -> bool {
+        self.elsewhere || reads.file.is_current()
+    }
+
+    /// Returns the content of an array if its provenance is unchanged, and `None` otherwise.
+    fn same(&self, reads: &Reads) -> Option<(Arc<dyn Content>, bool)> {
+        if !self.is_current(reads) {
+            return None;
+        }
+        let content = reads.file.open().ok()?;
+        let mut provenance = Provenance::new();
+        let told = content.tell_provenance(&mut provenance);
+        let same = told && provenance.key() == reads.key;
+        same.then(|| (content, provenance.is_settled()))
+    }
+
+    /// Makes a copy. Returns false if there is one already or the store changed.
+    fn copied(&self, reads: &Reads) -> Result<bool, String> {
+        let mut found = self.same(reads);
+        for _ in 0..SETTLING.1 {
+            if !matches!(found, Some((_, false))) {
+                break;
+            }
+            std::thread::sleep(SETTLING.0);
+            if self.is_over() {
+                return Ok(false);
+            }
+            found = self.same(reads);
+        }
+        let Some((content, true)) = found else {
+            return Ok(false);
+        };
+        let making = match reads.begin(&self.dir) {
+            Ok(making) => making,
+            Err(NotKept::Taken) => return Ok(false),
+            Err(why) => return Err(why.to_string()),
+        };
+        let (mut since, mut blocks) = (Instant::now(), 0);
+        let whole = fill(&making, &*content, |_| {
+            since = self.rest(since);
+            blocks += 1;
+            !self.is_over() && (blocks % LOOK != 0 || self.is_current(reads))
+        });
+        if !whole.map_err(|e| e.message)? || self.same(reads).is_none() {
+            return Ok(false);
+        }
+        let about = About {
+            store: self.store.clone(),
+            path: reads.path.clone(),
+        };
+        let copy = making.finish(about).map_err(|e| e.to_string())?;
+        let checked = copy.checked().clone();
+        self.state().checked.put(reads.key.clone(), checked);
+        Ok(true)
+    }
+}
+
+/// Total size in bytes of the parts that wait to be written: a share of the readers' buffers.
+const MOST_BYTES: usize = 4 << 20;
+
+/// Size in bytes of the smallest part, unless it continues the previous part: the kernel splits the requests of
+/// programs.
+const LEAST_PART: usize = 64 << 10;
+
+/// The longest rest of the thread, as a multiple of its working time: it writes to the disk that others read from.
+const PARTS_REST: u32 = 3;
+
+/// The divisor of the share of an array that must have been read before its parts are taken.
+const SHARE: u64 = 8;
+
+/// The number of copies that are made of parts at the same time: each takes up the size of its array.
+const AT_ONCE: usize = 4;
+
+/// The time after which a copy whose array is no longer read makes way for another copy.
+const IDLE: Duration = Duration::from_secs(10);
+
+/// The time after which a copy whose array is no longer read gives back its space.
+const GIVEN_UP: Duration = Duration::from_secs(60);
+
+struct Part {
+    reads: Arc<Reads>,
+    offset: u64,
+    bytes: Arc<Buffer>,
+    range: Range<usize>,
+}
+
+#[derive(Default)]
+struct PartsState {
+    waiting: VecDeque<Part>,
+    bytes: usize,
+    /// Arrays whose copies take parts, and the time of the last part of each.
+    open: Vec<(Arc<Reads>, Instant)>,
+    started: bool,
+    over: bool,
+}
+
+/// The parts of a mount that wait to be written.
+struct Parts {
+    dir: Arc<KeptDir>,
+    /// The rest of the thread, as a multiple of its working time.
+    rest: u32,
+    state: Mutex<PartsState>,
+    wake: Condvar,
+    /// The number of bytes written.
+    written: AtomicU64,
+}
+
+impl Parts {
+    fn new(dir: &Arc<KeptDir>, rest: u32) -> Arc<Self> {
+        Arc::new(Self {
+            dir: dir.clone(),
+            rest: rest.min(PARTS_REST),
+            state: Mutex::default(),
+            wake: Condvar::new(),
+            written: AtomicU64::new(0),
+        })
+    }
+
+    fn state(&self) -> MutexGuard<'_, PartsState> {
+        // Only an allocation can panic under this lock.
+        self.state.lock().unwrap_or_else(|e| e.into_inner())
+    }
+
+    /// Takes bytes that were read at an offset, if there is room; the reader keeps its reference to them.
+    fn take(self: &Arc<Self>, reads: &Arc<Reads>, offset: u64, data: &mut Data) {
+        let len = data.as_ref().len();
+        let end = offset.saturating_add(len as u64);
+        if len < LEAST_PART && reads.last.load(Relaxed) != offset {
+            return;
+        }
+        // This does not take the lock of the copy, under which files are created and removed.
+        if reads.closed.load(Relaxed) {
+            return;
+        }
+        let mut state = self.state();
+        if state.over || state.bytes.saturating_add(len) > MOST_BYTES {
+            return;
+        }
+        let (bytes, range) = data.shared();
+        state.bytes += len;
+        state.waiting.push_back(Part {
+            reads: reads.clone(),
+            offset,
+            bytes,
+            range,
+        });
+        reads.last.store(end, Relaxed);
+        if !state.started {
+            let own = self.clone();
+            state.started = thread::spawn_background("keep parts", move || own.work()).is_ok();
+        }
+        self.wake.notify_one();
+    }
+
+    /// Ends the thread and discards all unfinished copies.
+    fn end(&self) {
+        let mut state = self.state();
+        state.over = true;
+        state.waiting.clear();
+        let open = std::mem::take(&mut state.open);
+        drop(state);
+        for (reads, _) in open {
+            reads.close();
+        }
+        self.wake.notify_all();
+    }
+
+    /// The loop of the thread.
+    fn work(&self) {
+        loop {
+            let mut state = self.state();
+            while state.waiting.is_empty() && !state.over {
+                let woken = self.wake.wait_timeout(state, IDLE);
+                let (found, timeout) = woken.unwrap_or_else(|e| e.into_inner());
+                state = found;
+                if timeout.timed_out() {
+                    drop(state);
+                    self.give_up(GIVEN_UP, 0);
+                    state = self.state();
+                }
+            }
+            if state.over {
+                return;
+            }
+            let Some(part) = state.waiting.pop_front() else {
+                continue;
+            };
+            drop(state);
+            let since = Instant::now();
+            self.write(&part);
+            let worked = since.elapsed();
+            // The buffer is freed now; its room is given to another part only after the rest.
+            drop(part.bytes);
+            std::thread::sleep(worked * self.rest);
+            let mut state = self.state();
+            state.bytes = state.bytes.saturating_sub(part.range.len());
+        }
+    }
+
+    fn write(&self, part: &Part) {
+        let Some(making) = self.making(&part.reads) else {
+            return;
+        };
+        let bytes = part.bytes.get(part.range.clone()).unwrap_or_default();
+        match making.add(part.offset, bytes) {
+            Ok(written) => {
+                self.written.fetch_add(written, Relaxed);
+            }
+            // The copying thread meets the same error and reports it.
+            Err(_) => part.reads.close(),
+        }
+    }
+
+    /// Returns the copy of an array that takes parts. Begins it if necessary and if there is room for another copy.
+    fn making(&self, reads: &Arc<Reads>) -> Option<Arc<Making>> {
+        if reads.closed.load(Relaxed) {
+            return None;
+        }
+        let known = reads.making().clone();
+        let making = match known {
+            Some(making) => making,
+            None => {
+                self.give_up(IDLE, AT_ONCE - 1);
+                if self.state().open.len() >= AT_ONCE {
+                    return None;
+                }
+                let begun = reads.begin(&self.dir);
+                if begun.is_err() {
+                    reads.close();
+                }
+                begun.ok()?
+            }
+        };
+        let mut state = self.state();
+        let now = Instant::now();
+        match state
+            .open
+            .iter_mut()
+            .find(|(own, _)| Arc::ptr_eq(own, reads))
+        {
+            Some((_, last)) => *last = now,
+            None => state.open.push((reads.clone(), now)),
+        }
+        Some(making)
+    }
+
+    /// Discards copies that received no part for `after`, the oldest first, until `left` of them remain. The caller
+    /// holds no lock of an array.
+    fn give_up(&self, after: Duration, left: usize) {
+        let mut state = self.state();
+        state.open.retain(|(reads, _)| reads.takes_parts());
+        state.open.sort_by_key(|(_, last)| *last);
+        let more = state.open.len().saturating_sub(left);
+        let idle =
+            |(reads, last): &(Arc<Reads>, Instant)| last.elapsed() > after && !reads.is_wanted();
+        let (gone, stay) = std::mem::take(&mut state.open)
+            .into_iter()
+            .partition::<Vec<_>, _>(idle);
+        let (gone, spared) = gone.split_at(gone.len().min(more));
+        state.open = [spared, &stay].concat();
+        drop(state);
+        for (reads, _) in gone {
+            // Removing an unfinished copy takes time in proportion to its size.
+            let _ = reads.making().take();
+        }
     }
 }

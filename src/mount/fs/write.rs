@@ -4,40 +4,39 @@
 //! then on; a program that has the old version open keeps that version. The scratch file is stored when it is closed,
 //! synced or renamed to the name of an object, and again at the last close if it changed after that. A file that cannot
 //! be stored is dropped at the last close, and its predecessor is visible again.
+//!
+//! An attribute that a program writes or removes goes to the target at once, and needs a complete object.
 
-mod attributes;
 mod body;
 mod commit;
-mod durable;
 mod files;
 mod keep;
-
 mod names;
-mod naming;
 mod pending;
-mod remnants;
 mod two_forms;
-mod unfinished;
-mod unreadable;
 
 use std::collections::{BTreeMap, HashMap};
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, RwLock};
 use std::time::{Duration, Instant, SystemTime};
 
+use serde_json::json;
+
+use crate::mount::fs::{Fs, FsResult};
 use npyfs_base::error::{Error, ErrorKind, Result, retry_stale};
 use npyfs_core::checkout::verbs::commit::RESULT;
 use npyfs_core::store::part::PartPlace;
-use npyfs_core::store::target::{Role, Target, describe_incomplete};
-use npyfs_core::tree::{Directory, Node};
-use serde_json::json;
+use npyfs_core::store::target::{AttributeChange, Role, Target, describe_incomplete};
+use npyfs_core::tree::{Directory, Node, control};
+
+use body::{Body, ScratchFile, Unreadable};
+use names::{Changing, Naming};
+use pending::{Path, Pending, PendingDirectory, PendingEntry};
 
 pub use body::Maker;
-use body::{Body, ScratchFile};
 pub use names::Replace;
-use naming::{Changing, Naming};
-use pending::{Path, Pending, PendingDirectory, PendingEntry};
-use unreadable::Unreadable;
 
 /// The number of objects that may be stored at the same time.
 const LOCKS: usize = 64;
@@ -59,7 +58,7 @@ pub struct Writer {
     /// Objects that are incomplete.
     waiting: Mutex<BTreeMap<String, Waiting>>,
     /// Files of removed objects, kept for programs that have their directory open.
-    remnants: Mutex<Vec<remnants::Remnant>>,
+    remnants: Mutex<Vec<names::Remnant>>,
     /// The error that kept earlier changes from becoming durable; the next sync reports it.
     owed: Mutex<Option<Error>>,
     /// The report on the last commit that this mount made.
@@ -368,4 +367,65 @@ fn process_of(thread: u32) -> u32 {
 
 fn refused(errno: i32, message: &str) -> Error {
     Error::new(ErrorKind::Os(errno), message)
+}
+
+impl Writer {
+    fn set_attribute(
+        &self,
+        path: &[Vec<u8>],
+        name: &[u8],
+        change: AttributeChange<'_>,
+    ) -> Result<()> {
+        let _changing = self.change_names(&[path]);
+        let is_unstored = match self.pending.get(path) {
+            Some(PendingEntry::File(body)) => body.is_dirty() || self.stored(path)?.is_none(),
+            Some(PendingEntry::Directory(_)) => self.stored(path)?.is_none(),
+            _ => false,
+        };
+        if is_unstored {
+            let why = "it is not stored yet: an attribute needs a complete object";
+            return Err(refused(libc::EOPNOTSUPP, why));
+        }
+        // Not while another thread stores the object, whose attributes go with the old one.
+        let object = match self.target.role(path) {
+            Ok(Role::Stored(place)) => place.object,
+            _ => String::new(),
+        };
+        let _one = self.lock(&object);
+        self.target.set_attribute(path, name, change)
+    }
+}
+
+impl Fs {
+    /// Sets or removes an attribute of an inode. It is durable when this returns.
+    pub fn set_xattr(&self, ino: u64, name: &OsStr, change: AttributeChange<'_>) -> FsResult<()> {
+        let set = || {
+            let Some(name) = name.as_bytes().strip_prefix(b"user.") else {
+                // `cp -p` takes this error as: there are no access control lists.
+                return Err(refused(libc::EOPNOTSUPP, "only attributes of users"));
+            };
+            let writer = self.writer()?;
+            let path = self.names(ino)?;
+            if path.first().is_some_and(|first| first == control::NAME) {
+                return Err(refused(libc::EPERM, "nothing can be changed in .npyfs"));
+            }
+            writer.set_attribute(&path, name, change)
+        };
+        set().map_err(|e| match e.errno() {
+            libc::EOPNOTSUPP | libc::ENODATA => e.into(),
+            _ => self.note(ino, "setxattr", e),
+        })
+    }
+
+    /// Returns the stored node of an inode, with the attributes that it has now.
+    pub(super) fn stored_node(&self, ino: u64) -> Result<Option<Node>> {
+        match (&self.writer, &self.follower) {
+            (Some(writer), _) => writer.stored(&self.names(ino)?),
+            (None, Some(_)) => {
+                let names = self.inodes().names(ino);
+                walk(self.root.clone(), &names.unwrap_or_default())
+            }
+            (None, None) => Ok(None),
+        }
+    }
 }

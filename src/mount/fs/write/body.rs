@@ -1,6 +1,7 @@
 //! A file that is being written: the bytes that the kernel reads and writes under one inode number.
 //!
-//! It begins empty or with the content at its path. That content is copied only when a part of it is about to change.
+//! It begins empty or with the content at its path. That content is copied only when a part of it is about to change. A
+//! file that cannot be read, as it is damaged or is a sample that was not fetched, can be opened to be written anew.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuard};
@@ -471,5 +472,24 @@ impl VirtualFile for ScratchFile {
 
     fn info(&self) -> Result<Json> {
         Ok(json!({ "kind": "scratch", "size": self.0.len()? }))
+    }
+}
+
+/// A file as content whose reads fail, while its open succeeds.
+pub(super) struct Unreadable(pub Arc<dyn VirtualFile>);
+
+impl Content for Unreadable {
+    /// Returns at least one byte, so that a copy of the content meets the error.
+    fn len(&self) -> u64 {
+        self.0.size().unwrap_or(0).max(1)
+    }
+
+    fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<()> {
+        // The error may have been temporary.
+        let content = self.0.open()?;
+        if offset.saturating_add(buf.len() as u64) > content.len() {
+            return Err(Error::new(ErrorKind::Os(libc::EIO), "it was cut off"));
+        }
+        content.read_at(offset, buf)
     }
 }

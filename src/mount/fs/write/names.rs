@@ -1,19 +1,27 @@
 //! Making directories, deleting and renaming.
+//!
+//! Names that are being changed, or whose files are being stored, are held: a thread waits only for threads with the
+//! same names. A file is stored under its name, so the name must not go to another file meanwhile, and must not come
+//! back. A change may wait for the disk. Changes of other names go on meanwhile, and reach the disk together with it.
+//!
+//! An object that is removed may have another form, `UMIs.npz` beside `UMIs/`. A program whose open directory lists
+//! both, as `rm -r` while it empties the directory, still finds this file and may delete it, until the directory is
+//! closed.
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
-use std::sync::Arc;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::time::SystemTime;
 
-use super::body::{Body, Maker};
+use super::body::{Body, Maker, Unreadable};
 use super::commit::{FileState, depth_inside};
 use super::pending::{Path, PendingEntry};
-use super::unreadable::Unreadable;
 use super::{Writer, refused};
 use crate::mount::fs::{Attr, Fs, FsResult};
 use npyfs_base::error::{Error, ErrorKind, Result};
 use npyfs_core::store::part::PartPlace;
 use npyfs_core::store::target::{Deletion, Made, Role, StoreOutcome};
+use npyfs_core::tree::name::SUFFIXES;
 use npyfs_core::tree::{Directory, Node};
 
 /// The files that are still shown of a deleted object or member.
@@ -549,5 +557,169 @@ impl Fs {
             Ok(())
         };
         rename().map_err(|e| self.note_name(new_parent, new_name, "rename", e))
+    }
+}
+
+/// The names that are being changed. Any thread may use this set.
+#[derive(Default)]
+pub(super) struct Naming {
+    busy: Mutex<Vec<Path>>,
+    freed: Condvar,
+}
+
+/// The exclusive right to change some names, as long as the guard lives.
+pub(super) struct Changing<'a> {
+    naming: &'a Naming,
+    paths: Vec<Path>,
+}
+
+impl Naming {
+    fn busy(&self) -> MutexGuard<'_, Vec<Path>> {
+        self.busy.lock().unwrap_or_else(|e| e.into_inner())
+    }
+
+    /// Waits until no other thread changes any of these paths, or a path above or below them.
+    pub(super) fn change(&self, paths: Vec<Path>) -> Changing<'_> {
+        let meets = |busy: &Path| {
+            let mut paths = paths.iter();
+            paths.any(|path| path.starts_with(busy) || busy.starts_with(path))
+        };
+        // All names are taken at once, so that two threads that want each other's names do not deadlock.
+        let busy = self
+            .freed
+            .wait_while(self.busy(), |busy| busy.iter().any(meets));
+        let mut busy = busy.unwrap_or_else(|e| e.into_inner());
+        busy.extend(paths.iter().cloned());
+        drop(busy);
+        Changing {
+            naming: self,
+            paths,
+        }
+    }
+}
+
+impl Drop for Changing<'_> {
+    fn drop(&mut self) {
+        let mut busy = self.naming.busy();
+        for path in &self.paths {
+            if let Some(at) = busy.iter().position(|known| known == path) {
+                busy.swap_remove(at);
+            }
+        }
+        drop(busy);
+        self.naming.freed.notify_all();
+    }
+}
+
+/// A file that is another form of an object, as a scratch file.
+pub(super) type Remnant = (Path, Arc<Body>);
+
+impl Writer {
+    /// Returns the files that are other forms of the object of the file at a path, if one of the `open` directories
+    /// lists them.
+    fn remnants(&self, path: &[Vec<u8>], open: &[Path]) -> Result<Vec<Remnant>> {
+        let mut remnants = Vec::new();
+        let Role::Stored(place) = self.target.role(path)? else {
+            return Ok(remnants);
+        };
+        let top = &path[..path.len() - depth_inside(&place)];
+        let Some((last, above)) = top.split_last() else {
+            return Ok(remnants);
+        };
+        if place.member.is_empty() || !open.iter().any(|open| open == above) {
+            return Ok(remnants);
+        }
+        for suffix in SUFFIXES {
+            let at = [above, &[[last, suffix].concat()]].concat();
+            let Some(Node::File(file)) = self.stored(&at)? else {
+                continue;
+            };
+            if self.pending.get(&at).is_some()
+                || !matches!(self.target.role(&at), Ok(Role::Stored(of)) if of.object == place.object)
+            {
+                continue;
+            }
+            let own = file.ownership();
+            let maker = Maker {
+                uid: own.uid,
+                gid: own.gid,
+                mode: own.mode & 0o666 | 0o200,
+            };
+            let content = file
+                .open()
+                .unwrap_or_else(|_| Arc::new(Unreadable(file.clone())));
+            let scratch = self.target.scratch();
+            let body = Body::new(at.clone(), scratch, Some(content), own.mtime, maker);
+            body.is_whole(body.changes());
+            remnants.push((at, Arc::new(body)));
+        }
+        Ok(remnants)
+    }
+
+    /// Shows the remnants whose object is gone.
+    fn leave_remnants(&self, remnants: Vec<Remnant>) -> Result<()> {
+        for (at, body) in remnants {
+            if self.stored(&at)?.is_none() {
+                let entry = PendingEntry::File(body.clone());
+                self.pending.entries().entry(at.clone()).or_insert(entry);
+                let mut left = self.remnants.lock().unwrap_or_else(|e| e.into_inner());
+                left.push((at, body));
+            }
+        }
+        Ok(())
+    }
+
+    /// Removes the remnants in the directory at a path, which is no longer open in any program.
+    pub fn forget_remnants(&self, directory: &[Vec<u8>]) {
+        let mut left = self.remnants.lock().unwrap_or_else(|e| e.into_inner());
+        let (gone, stay) = std::mem::take(&mut *left)
+            .into_iter()
+            .partition(|(at, _)| at.split_last().is_some_and(|(_, above)| above == directory));
+        *left = stay;
+        drop(left);
+        let gone: Vec<Remnant> = gone;
+        for (_, body) in gone {
+            if !body.is_dirty() {
+                self.pending.drop_idle(&body);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc::channel;
+    use std::thread;
+    use std::time::Duration;
+
+    use super::*;
+
+    fn path(text: &str) -> Path {
+        text.split('/').map(|name| name.as_bytes().into()).collect()
+    }
+
+    #[test]
+    fn a_change_waits_for_those_that_it_meets_and_for_no_others() {
+        let naming = Naming::default();
+        let first = naming.change(vec![path("d/a"), path("e/b")]);
+        // Without the drops above, these calls would hang.
+        drop(naming.change(vec![path("d/b"), path("e/a"), path("d/aa")]));
+        thread::scope(|scope| {
+            let (done, heard) = channel();
+            for met in ["d/a", "e", "e/b/c"] {
+                let (naming, done) = (&naming, done.clone());
+                scope.spawn(move || {
+                    let _changing = naming.change(vec![path("f"), path(met)]);
+                    done.send(met).unwrap();
+                });
+            }
+            let waits = heard.recv_timeout(Duration::from_millis(50));
+            assert!(waits.is_err(), "{waits:?}");
+            drop(first);
+            for _ in 0..3 {
+                heard.recv().unwrap();
+            }
+        });
+        assert!(naming.busy().is_empty());
     }
 }
