@@ -7,36 +7,33 @@
 mod adapter;
 mod files;
 pub mod inherited;
-mod listing;
 mod passthrough;
 mod read_ahead;
-mod reply;
 mod scheduling;
 pub mod session;
 pub mod table;
 pub mod unmount;
-mod waiting;
 
 use std::ffi::OsStr;
 use std::io;
+use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
-use std::time::{Duration, SystemTime};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use fuser::{
-    BsdFileFlags, CopyFileRangeFlags, Errno, FileHandle, Filesystem, Generation, INodeNo,
-    InitFlags, KernelConfig, LockOwner, OpenFlags, RenameFlags, ReplyAttr, ReplyCreate, ReplyData,
-    ReplyDirectory, ReplyDirectoryPlus, ReplyEmpty, ReplyEntry, ReplyOpen, ReplyStatfs, ReplyWrite,
-    ReplyXattr, Request, TimeOrNow, WriteFlags,
+    BsdFileFlags, CopyFileRangeFlags, Errno, FileAttr, FileHandle, FileType, Filesystem,
+    FopenFlags, Generation, INodeNo, InitFlags, KernelConfig, LockOwner, OpenFlags, RenameFlags,
+    ReplyAttr, ReplyCreate, ReplyData, ReplyDirectory, ReplyDirectoryPlus, ReplyEmpty, ReplyEntry,
+    ReplyOpen, ReplyStatfs, ReplyWrite, ReplyXattr, Request, TimeOrNow, WriteFlags,
 };
 
-use crate::mount::fs::{AttrChange, Flags, Fs, Replace};
+use crate::mount::fs::{Attr, AttrChange, FileKind, Flags, Fs, Replace};
 use npyfs_core::checkout::verbs::commit::ATTRIBUTE;
 use npyfs_core::store::target::AttributeChange;
 
 use adapter::Adapter;
 use files::maker;
 use read_ahead::ReadAhead;
-use reply::{done, entry, shown_attr, ttl};
 
 /// How long the kernel may cache a name, a missing name, or attributes.
 const TTL: Duration = Duration::from_secs(1);
@@ -518,5 +515,188 @@ impl Filesystem for Adapter {
     refused! {
         EPERM: symlink(INodeNo, &OsStr, &Path) -> ReplyEntry;
         EPERM: link(INodeNo, INodeNo, &OsStr) -> ReplyEntry;
+    }
+}
+
+impl Adapter {
+    fn look_up(&self, thread: u32, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
+        let found = self.ask(|fs| fs.lookup(parent.0, name, thread));
+        self.answer(|| match found {
+            Ok(attr) => reply.entry(&ttl(&attr), &file_attr(&attr), GENERATION),
+            Err(errno) if errno.code() == libc::ENOENT && !self.fs.is_writable() => {
+                reply.entry(&TTL, &NO_ENTRY, GENERATION);
+            }
+            Err(errno) => reply.error(errno),
+        });
+        self.look_out();
+    }
+
+    fn tell_attributes(&self, ino: INodeNo, reply: ReplyAttr) {
+        let attr = self.ask(|fs| fs.getattr(ino.0));
+        self.answer(|| match attr {
+            Ok(attr) => reply.attr(&ttl(&attr), &shown_attr(&attr)),
+            Err(errno) => reply.error(errno),
+        });
+        self.look_out();
+    }
+
+    fn open_directory(&self, ino: INodeNo, reply: ReplyOpen) {
+        match self.ask(|fs| fs.open_dir(ino.0)) {
+            Ok(handle) => reply.opened(FileHandle(handle), FopenFlags::empty()),
+            Err(errno) => reply.error(errno),
+        }
+    }
+
+    fn list(&self, handle: FileHandle, offset: u64, mut reply: ReplyDirectory) {
+        let answer = self.ask(|fs| {
+            fs.read_dir(handle.0, offset, &mut |entry| {
+                !reply.add(
+                    INodeNo(entry.ino),
+                    entry.next,
+                    file_type(entry.kind),
+                    OsStr::from_bytes(&entry.name),
+                )
+            })
+        });
+        match answer {
+            Ok(()) => reply.ok(),
+            Err(errno) => reply.error(errno),
+        }
+    }
+
+    fn list_with_attributes(&self, handle: FileHandle, offset: u64, mut reply: ReplyDirectoryPlus) {
+        let answer = self.ask(|fs| {
+            fs.read_dir_plus(handle.0, offset, &mut |entry, attr| {
+                let name = OsStr::from_bytes(&entry.name);
+                !reply.add(
+                    INodeNo(entry.ino),
+                    entry.next,
+                    name,
+                    &ttl(attr),
+                    &file_attr(attr),
+                    GENERATION,
+                )
+            })
+        });
+        match answer {
+            Ok(()) => reply.ok(),
+            Err(errno) => reply.error(errno),
+        }
+    }
+
+    fn attribute(&self, ino: INodeNo, name: &OsStr, size: u32, reply: ReplyXattr) {
+        if !self.fs.xattrs_enabled() {
+            return reply.error(Errno::ENOSYS);
+        }
+        match self.ask(|fs| fs.get_xattr(ino.0, name)) {
+            Ok(Some(value)) => sized(&value, size, reply),
+            Ok(None) => reply.error(Errno::ENODATA),
+            Err(errno) => reply.error(errno),
+        }
+    }
+
+    fn attributes(&self, ino: INodeNo, size: u32, reply: ReplyXattr) {
+        if !self.fs.xattrs_enabled() {
+            return reply.error(Errno::ENOSYS);
+        }
+        match self.ask(|fs| fs.list_xattr(ino.0)) {
+            Ok(names) => {
+                let list: Vec<u8> = names
+                    .into_iter()
+                    .flat_map(|name| name.into_iter().chain([0]))
+                    .collect();
+                sized(&list, size, reply);
+            }
+            Err(errno) => reply.error(errno),
+        }
+    }
+}
+
+/// An entry with inode number 0 means that the name does not exist, which the kernel may cache.
+const NO_ENTRY: FileAttr = FileAttr {
+    ino: INodeNo(0),
+    size: 0,
+    blocks: 0,
+    atime: UNIX_EPOCH,
+    mtime: UNIX_EPOCH,
+    ctime: UNIX_EPOCH,
+    crtime: UNIX_EPOCH,
+    kind: FileType::RegularFile,
+    perm: 0,
+    nlink: 0,
+    uid: 0,
+    gid: 0,
+    rdev: 0,
+    blksize: 4096,
+    flags: 0,
+};
+
+fn file_attr(attr: &Attr) -> FileAttr {
+    FileAttr {
+        ino: INodeNo(attr.ino),
+        size: attr.size,
+        blocks: attr.blocks,
+        atime: attr.mtime,
+        mtime: attr.mtime,
+        ctime: attr.mtime,
+        kind: file_type(attr.kind),
+        perm: attr.perm,
+        nlink: attr.nlink,
+        uid: attr.uid,
+        gid: attr.gid,
+        blksize: match attr.kind {
+            FileKind::Directory => DIRECTORY_BLOCK,
+            FileKind::File | FileKind::Symlink => NO_ENTRY.blksize,
+        },
+        ..NO_ENTRY
+    }
+}
+
+/// Returns the attributes that programs see; replies that identify an inode must set its number instead.
+fn shown_attr(attr: &Attr) -> FileAttr {
+    FileAttr {
+        ino: INodeNo(attr.shown),
+        ..file_attr(attr)
+    }
+}
+
+fn file_type(kind: FileKind) -> FileType {
+    match kind {
+        FileKind::Directory => FileType::Directory,
+        FileKind::File => FileType::RegularFile,
+        FileKind::Symlink => FileType::Symlink,
+    }
+}
+
+fn ttl(attr: &Attr) -> Duration {
+    match (attr.volatile, attr.lasting) {
+        (true, _) => Duration::ZERO,
+        (false, true) => FOR_EVER,
+        (false, false) => TTL,
+    }
+}
+
+fn done(answer: Result<(), Errno>, reply: ReplyEmpty) {
+    match answer {
+        Ok(()) => reply.ok(),
+        Err(errno) => reply.error(errno),
+    }
+}
+
+/// The size protocol of extended attributes: with `limit` 0 only the length is returned.
+fn sized(value: &[u8], limit: u32, reply: ReplyXattr) {
+    match u32::try_from(value.len()) {
+        Ok(length) if limit == 0 => reply.size(length),
+        Ok(length) if length <= limit => reply.data(value),
+        _ if limit == 0 => reply.error(Errno::E2BIG),
+        _ => reply.error(Errno::ERANGE),
+    }
+}
+
+/// Replies with the inode of a name.
+fn entry(answer: Result<Attr, Errno>, reply: ReplyEntry) {
+    match answer {
+        Ok(attr) => reply.entry(&ttl(&attr), &file_attr(&attr), GENERATION),
+        Err(errno) => reply.error(errno),
     }
 }

@@ -1,20 +1,27 @@
 //! Passes requests to [`Fs`] and returns its results: selects the thread that works on a request, and contains panics.
+//!
+//! The session has few threads. For a remote store they only hand requests on, to threads that may wait for the
+//! network, so that waiting requests, however many, never delay others. Those threads are started on demand, and end
+//! after a time without work.
 
+use std::collections::VecDeque;
 use std::io;
 use std::ops::Range;
 use std::os::fd::{AsFd, OwnedFd};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
 
 use fuser::{Errno, INodeNo, Notifier, Request};
+use parking_lot::{Condvar, Mutex};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use super::passthrough::Passthrough;
 use super::read_ahead::ReadAhead;
 use super::scheduling::{Scheduling, threads};
-use super::waiting::Waiters;
 use crate::mount::fs::{Fs, FsError, Opened};
+use npyfs_base::thread;
 
 /// A view of a store in the form that `fuser` expects.
 #[derive(Clone)]
@@ -44,14 +51,6 @@ pub(super) struct Link {
 }
 
 impl Link {
-    fn storing(&self) -> MutexGuard<'_, Vec<(u64, Range<u64>)>> {
-        self.storing.lock().unwrap_or_else(|e| e.into_inner())
-    }
-
-    fn reading(&self) -> MutexGuard<'_, Vec<(u64, u64, Range<u64>)>> {
-        self.reading.lock().unwrap_or_else(|e| e.into_inner())
-    }
-
     /// Sets the connections to the session.
     pub(super) fn set(&self, session: &fuser::Session<Adapter>) -> io::Result<()> {
         let _ = self.notifier.set(session.notifier());
@@ -96,10 +95,10 @@ impl Storing<'_> {
         &self.range
     }
 
-    /// Returns whether no page in the range is known to be read for another request. `is_mapped`: the request is for a page
-    /// that was touched in a map.
+    /// Returns whether no page in the range is known to be read for another request. `is_mapped`: the request is for a
+    /// page that was touched in a map.
     pub(super) fn is_free(&self, is_mapped: bool) -> bool {
-        let reading = self.link.reading();
+        let reading = self.link.reading.lock();
         let meets = |(number, ino, range): &(u64, u64, Range<u64>)| {
             *number != self.read
                 && *ino == self.ino
@@ -121,7 +120,7 @@ impl Storing<'_> {
 
 impl Drop for Storing<'_> {
     fn drop(&mut self) {
-        let mut storing = self.link.storing();
+        let mut storing = self.link.storing.lock();
         storing.retain(|(ino, range)| (*ino, range) != (self.ino, &self.range));
     }
 }
@@ -135,7 +134,7 @@ pub(super) struct Reading {
 
 impl Drop for Reading {
     fn drop(&mut self) {
-        let mut reading = self.link.reading();
+        let mut reading = self.link.reading.lock();
         reading.retain(|(number, _, _)| *number != self.number);
     }
 }
@@ -249,7 +248,7 @@ impl Adapter {
     /// Begins a read of an inode; the result is held until the reply.
     pub(super) fn begin_reading(&self, ino: u64, range: Range<u64>) -> Reading {
         let number = self.link.reads.fetch_add(1, Ordering::Relaxed);
-        self.link.reading().push((number, ino, range));
+        self.link.reading.lock().push((number, ino, range));
         Reading {
             link: self.link.clone(),
             number,
@@ -265,7 +264,7 @@ impl Adapter {
     ) -> Option<Storing<'_>> {
         let ino = reading.ino;
         let notifier = self.notifier()?;
-        let mut storing = self.link.storing();
+        let mut storing = self.link.storing.lock();
         let overlaps = |(other, taken): &(u64, Range<u64>)| {
             *other == ino && range.start < taken.end && taken.start < range.end
         };
@@ -320,5 +319,104 @@ impl Adapter {
             operation(fs);
             Ok(())
         })
+    }
+}
+
+/// The most threads; further requests wait for their turn. Most of a thread's memory is never touched.
+const MOST_WAITERS: usize = 256;
+
+/// The time after which an unused thread ends.
+const WAITERS_REST: Duration = Duration::from_secs(10);
+
+type Job = Box<dyn FnOnce() + Send>;
+
+/// The threads of one session.
+#[derive(Default)]
+struct Waiters {
+    state: Mutex<WaitersState>,
+    changed: Condvar,
+}
+
+#[derive(Default)]
+struct WaitersState {
+    jobs: VecDeque<Job>,
+    threads: usize,
+    /// The number of threads without work.
+    idle: usize,
+}
+
+impl Waiters {
+    /// Runs a job that answers a request.
+    pub(super) fn run(self: &Arc<Self>, job: impl FnOnce() + Send + 'static) {
+        let mut state = self.state.lock();
+        state.jobs.push_back(Box::new(job));
+        if state.idle >= state.jobs.len() || state.threads == MOST_WAITERS {
+            drop(state);
+            self.changed.notify_one();
+            return;
+        }
+        state.threads += 1;
+        drop(state);
+        let own = self.clone();
+        if thread::spawn("waiting", move || own.work()).is_err() {
+            let mut state = self.state.lock();
+            state.threads -= 1;
+            // If there is no other thread to run the job, this one does.
+            if state.threads == 0
+                && let Some(job) = state.jobs.pop_back()
+            {
+                drop(state);
+                job();
+            }
+        }
+    }
+
+    fn work(&self) {
+        let mut state = self.state.lock();
+        loop {
+            if let Some(job) = state.jobs.pop_front() {
+                drop(state);
+                // A panic costs the reply to one request.
+                let _ = catch_unwind(AssertUnwindSafe(job));
+                state = self.state.lock();
+                continue;
+            }
+            state.idle += 1;
+            let rested = self.changed.wait_for(&mut state, WAITERS_REST);
+            state.idle -= 1;
+            if rested.timed_out() && state.jobs.is_empty() {
+                state.threads -= 1;
+                return;
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Barrier;
+    use std::sync::mpsc::channel;
+
+    use super::*;
+
+    #[test]
+    fn requests_that_wait_hold_up_nobody() {
+        let waiters = Arc::<Waiters>::default();
+        let together = Arc::new(Barrier::new(40));
+        let (send, receive) = channel();
+        for number in 0..40 {
+            let (together, send) = (together.clone(), send.clone());
+            waiters.run(move || {
+                // Ends only if all of them are here at once.
+                together.wait();
+                send.send(number).unwrap();
+                assert!(number != 3, "a request that fails");
+            });
+        }
+        drop(send);
+        let mut done: Vec<_> = receive.iter().collect();
+        done.sort_unstable();
+        assert_eq!(done, (0..40).collect::<Vec<_>>());
+        assert!(waiters.state.lock().threads <= 40);
     }
 }

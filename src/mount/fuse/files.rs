@@ -9,8 +9,7 @@ use fuser::{
 };
 
 use super::adapter::{Adapter, Reading};
-use super::reply::{file_attr, ttl};
-use super::{GENERATION, SHORT_READ};
+use super::{GENERATION, SHORT_READ, file_attr, ttl};
 use crate::mount::fs::{Flags, Maker};
 
 impl Adapter {

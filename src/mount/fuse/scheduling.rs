@@ -1,10 +1,12 @@
 //! Decides where the threads of a session run, and when they sleep.
 //!
-//! Waking a thread takes longer than answering a short request. So after a reply one thread polls for the next request
-//! before it sleeps (`busy_poll`). Alternatively, where the daemon is allowed to (root), a program that sends requests
-//! alone is served on its own processor. The scheduler does not know that program and daemon never run at the same
-//! time, and puts them on two processors, where each has to be woken by the other; on a single one, the switch takes a
-//! tenth of the time.
+//! Waking a thread takes longer than answering a short request, and a program that opens one small file after another
+//! sends each request as soon as the previous one is answered. So after a reply one thread polls for the next request
+//! for a moment before it sleeps, unless polling proves useless or other threads want the processor.
+//!
+//! Alternatively, where the daemon is allowed to (root), a program that sends requests alone is served on its own
+//! processor. The scheduler does not know that program and daemon never run at the same time, and puts them on two
+//! processors, where each has to be woken by the other; on a single one, the switch takes a tenth of the time.
 //!
 //! When requests have come from one thread for a while, a session thread moves to that thread's processor and waits for
 //! its requests. It replies under the idle policy: a processor with only idle threads counts as free, so the scheduler
@@ -21,21 +23,20 @@
 //! New threads and processes would inherit the processor of a thread that moved, so the daemon starts them through
 //! `npyfs_base::thread` alone; clippy refuses other ways.
 
-mod busy_poll;
-mod processor;
-
 use std::cell::Cell;
-use std::io;
+use std::fs::File;
+use std::io::{self, Read};
 use std::mem::{replace, take};
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Condvar, LazyLock, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 use serde_json::{Value as Json, json};
 
-use busy_poll::BusyPoll;
-use npyfs_base::thread::times_preempted;
+use npyfs_base::thread::{self, times_preempted};
 
 /// Consecutive requests of one thread that justify a move (4 made no difference), and after which its processor is
 /// checked again, which takes 20 us.
@@ -121,7 +122,7 @@ impl Scheduling {
         Self {
             is_on,
             quick: quick && is_on,
-            may_move: is_on && processor::allow_moves(),
+            may_move: is_on && allow_moves(),
             poll: OnceLock::new(),
             place: AtomicUsize::new(NOWHERE),
             state: Mutex::default(),
@@ -156,7 +157,7 @@ impl Scheduling {
         if !self.may_move && !self.quick {
             return;
         }
-        SINCE.set(processor::is_idle().then(Instant::now));
+        SINCE.set(is_idle().then(Instant::now));
         let mut state = self.state();
         state.requests += 1;
         state.is_quiet = false;
@@ -171,7 +172,7 @@ impl Scheduling {
                 if self.place().is_some() && state.in_vain == 0 {
                     state.pause /= 2;
                 }
-                let place = processor::of(caller).unwrap_or(NOWHERE);
+                let place = processor_of(caller).unwrap_or(NOWHERE);
                 self.place.store(place, Ordering::Relaxed);
             }
         }
@@ -202,21 +203,21 @@ impl Scheduling {
 
     /// Moves the calling thread to the processor where it should run. Returns whether that is a program's processor.
     fn follow(&self) -> bool {
-        let there = self.place().is_some_and(processor::move_to);
+        let there = self.place().is_some_and(move_to);
         if !there {
-            processor::step_up(true);
+            step_up(true);
         }
         there
     }
 
     /// Prepares the calling thread for work that may take more than a moment.
     pub(super) fn step_up(&self) {
-        processor::step_up(false);
+        step_up(false);
     }
 
     /// Prepares for work that several threads share: the calling thread may run anywhere.
     pub(super) fn spread(&self) {
-        processor::step_up(true);
+        step_up(true);
     }
 
     /// Prepares for work that may take long: another thread waits for requests meanwhile.
@@ -231,11 +232,11 @@ impl Scheduling {
 
     /// Sends a reply, and leaves the processor to the thread that waits for it.
     pub(super) fn answer<T>(&self, reply: impl FnOnce() -> T) -> T {
-        let since = SINCE.take().filter(|_| processor::is_idle());
+        let since = SINCE.take().filter(|_| is_idle());
         if since.is_some_and(|since| since.elapsed() > LONG) {
             self.pause(&mut self.state());
         }
-        if !self.may_move || !self.follow() || !processor::step_back() {
+        if !self.may_move || !self.follow() || !step_back() {
             return reply();
         }
         let answer = reply();
@@ -251,14 +252,14 @@ impl Scheduling {
         }
         if state.in_vain > IN_VAIN {
             self.pause(&mut state);
-            processor::step_up(true);
+            step_up(true);
         }
         answer
     }
 
     /// After a reply: polls for the next request. `is_busy` returns whether others need the processor.
     pub(super) fn look_out(&self, is_busy: impl FnOnce() -> bool) {
-        let is_here = self.place().is_some() && self.place() == processor::place();
+        let is_here = self.place().is_some() && self.place() == own_place();
         if let Some(poll) = self.poll.get()
             && !is_here
             && !is_busy()
@@ -274,7 +275,7 @@ impl Scheduling {
         }
         let mut state = self.state();
         if state.waiting > 0 && self.one_waits() {
-            processor::step_up(false);
+            step_up(false);
             let (mut seen, mut quiet) = (0, 0);
             while self.one_waits() && !state.is_quiet {
                 // A processor that wakes up for a moment may pull the program over.
@@ -317,12 +318,146 @@ impl Scheduling {
     }
 }
 
+/// How long a thread polls; 400 us made no difference. If a single poll takes `LONG_LOOK`, another thread has used the
+/// processor: wake-ups and interruptions by a hypervisor take less.
+const MOMENT: Duration = Duration::from_micros(100);
+const LONG_LOOK: Duration = Duration::from_micros(300);
+
+/// Consecutive polls without a request after which polling pauses.
+const VAIN_POLLS: u32 = 4;
+const PAUSE: Duration = Duration::from_millis(20);
+
+/// Polls for requests of one mount.
+struct BusyPoll {
+    device: OwnedFd,
+    /// Held by the polling thread.
+    state: Mutex<PollState>,
+}
+
+#[derive(Default)]
+struct PollState {
+    in_vain: u32,
+    pause_end: Option<Instant>,
+}
+
+impl BusyPoll {
+    /// Creates a poller; `device` can be polled for requests.
+    fn new(device: OwnedFd) -> Self {
+        let state = Mutex::default();
+        Self { device, state }
+    }
+
+    /// Returns when there is a request, or after a moment. False if another thread polls, or during a pause.
+    fn look_out(&self) -> bool {
+        let Ok(mut state) = self.state.try_lock() else {
+            return false;
+        };
+        let start = Instant::now();
+        if state.pause_end.is_some_and(|end| start < end) {
+            return false;
+        }
+        let mut before = start;
+        loop {
+            let mut device = [PollFd::new(&self.device, PollFlags::IN)];
+            // The device can also be polled when the mount has ended.
+            if poll(&mut device, Some(&Timespec::default())) != Ok(0) {
+                state.in_vain = 0;
+                return true;
+            }
+            let now = Instant::now();
+            let interrupted = now - before > LONG_LOOK;
+            if interrupted || now >= start + MOMENT {
+                state.in_vain += 1;
+                if interrupted || state.in_vain >= VAIN_POLLS {
+                    state.in_vain = 0;
+                    state.pause_end = Some(now + PAUSE);
+                }
+                return true;
+            }
+            before = now;
+            // The program that was just answered may have to run on this processor.
+            std::thread::yield_now();
+        }
+    }
+}
+
+/// The processors that threads of this process may use; unset while moves are not allowed.
+static ANYWHERE: OnceLock<CpuSet> = OnceLock::new();
+
+thread_local! {
+    /// The processor that this thread has moved to.
+    static PLACE: Cell<Option<usize>> = const { Cell::new(None) };
+    static IDLE: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Allows threads of this process to move and to become idle. Returns false if that is not possible: the policy is not
+/// the normal one, or the process could not return from the idle policy (CAP_SYS_NICE or RLIMIT_NICE).
+fn allow_moves() -> bool {
+    let may = || thread::is_usual() && thread::set_idle(true) && thread::set_idle(false);
+    let tried = thread::spawn("trial", may).is_ok_and(|trial| trial.join().unwrap_or(false));
+    tried && sched_getaffinity(None).is_ok_and(|all| ANYWHERE.get_or_init(|| all).count() > 0)
+}
+
+/// Returns the processor that the calling thread moved to.
+fn own_place() -> Option<usize> {
+    PLACE.get()
+}
+
+/// Moves the calling thread to a processor. Returns false on failure.
+fn move_to(place: usize) -> bool {
+    if PLACE.get() != Some(place) {
+        let mut there = CpuSet::new();
+        there.set(place);
+        if sched_setaffinity(None, &there).is_err() {
+            return false;
+        }
+        PLACE.set(Some(place));
+    }
+    true
+}
+
+/// Returns true if the calling thread has the idle policy.
+fn is_idle() -> bool {
+    IDLE.get()
+}
+
+/// Gives the calling thread the idle policy. Returns false on failure.
+fn step_back() -> bool {
+    IDLE.set(IDLE.get() || thread::set_idle(true));
+    IDLE.get()
+}
+
+/// Gives the calling thread the normal policy; with `leaves`, it may run on any processor again. `allow_moves` has
+/// checked that this is allowed.
+fn step_up(leaves: bool) {
+    if IDLE.take() {
+        let _ = thread::set_idle(false);
+    }
+    if leaves && PLACE.take().is_some() {
+        let _ = ANYWHERE.get().map(|all| sched_setaffinity(None, all));
+    }
+}
+
+/// Returns the processor where a thread runs or last ran (proc_pid_stat(5), field 39), if this process may run there.
+fn processor_of(thread: u32) -> Option<usize> {
+    let all = ANYWHERE.get()?;
+    // The name of a thread has at most 64 bytes. The file is produced in one piece, and is shorter than this.
+    let mut stat = [0; 1024];
+    let mut file = File::open(format!("/proc/{thread}/stat")).ok()?;
+    let len = file.read(&mut stat).ok()?;
+    let stat = String::from_utf8_lossy(&stat[..len]);
+    let (_, fields) = stat.rsplit_once(')')?;
+    let place = fields.split_ascii_whitespace().nth(36)?.parse().ok()?;
+    (place < CpuSet::MAX_CPU && all.is_set(place)).then_some(place)
+}
+
 #[cfg(test)]
 mod tests {
-    use super::*;
-    use npyfs_base::thread;
+    use std::io::Write;
     use std::sync::Arc;
     use std::sync::mpsc::{Receiver, Sender, channel};
+
+    use super::*;
 
     /// Runs in a thread of its own, as it moves.
     fn session(work: impl FnOnce(Arc<Scheduling>) + Send + 'static) {
@@ -338,7 +473,7 @@ mod tests {
     /// Begins a request of this process. Returns whether it is served on this process's processor.
     fn begin(scheduling: &Scheduling) -> bool {
         scheduling.begin(std::process::id());
-        processor::place().is_some()
+        own_place().is_some()
     }
 
     #[test]
@@ -348,17 +483,17 @@ mod tests {
             assert!(begin(&scheduling));
             // No thread waits for the reply.
             scheduling.begin(0);
-            assert!(processor::place().is_some());
-            scheduling.answer(|| assert!(processor::is_idle()));
+            assert!(own_place().is_some());
+            scheduling.answer(|| assert!(is_idle()));
             scheduling.step_up();
-            assert!(processor::place().is_some() && !processor::is_idle());
+            assert!(own_place().is_some() && !is_idle());
             // Several threads share the work.
             scheduling.spread();
-            assert!(processor::place().is_none());
-            scheduling.answer(|| assert!(processor::place().is_some() && processor::is_idle()));
+            assert!(own_place().is_none());
+            scheduling.answer(|| assert!(own_place().is_some() && is_idle()));
             scheduling.begin(1);
-            assert_eq!((processor::is_idle(), processor::place()), (false, None));
-            scheduling.answer(|| assert!(!processor::is_idle()));
+            assert_eq!((is_idle(), own_place()), (false, None));
+            scheduling.answer(|| assert!(!is_idle()));
         });
     }
 
@@ -367,7 +502,7 @@ mod tests {
         session(|scheduling| {
             for _ in 0..100 {
                 scheduling.begin(u32::MAX);
-                assert_eq!(processor::place(), None);
+                assert_eq!(own_place(), None);
             }
         });
     }
@@ -376,7 +511,7 @@ mod tests {
     fn answers_in_vain_end_in_a_pause() {
         session(|scheduling| {
             // This process waits for none of the replies: after the first one its processor is checked again.
-            while processor::place().is_none() {
+            while own_place().is_none() {
                 begin(&scheduling);
             }
             // On a busy machine this thread may be preempted during a reply, as if the program had gone on.
@@ -386,12 +521,12 @@ mod tests {
                 state.look == state.row
             };
             assert!((0..100).any(|_| looks_again() || !begin(&scheduling)));
-            assert!(processor::place().is_some());
+            assert!(own_place().is_some());
             while scheduling.state().look != FIRST_PAUSE {
                 begin(&scheduling);
                 scheduling.answer(|| ());
             }
-            assert_eq!((processor::is_idle(), processor::place()), (false, None));
+            assert_eq!((is_idle(), own_place()), (false, None));
             assert!((0..SETTLED * 2).all(|_| !begin(&scheduling)));
         });
     }
@@ -399,13 +534,13 @@ mod tests {
     #[test]
     fn who_takes_long_under_the_idle_policy_leaves_it() {
         session(|scheduling| {
-            while !processor::is_idle() {
+            while !is_idle() {
                 begin(&scheduling);
                 scheduling.answer(|| ());
             }
             assert!(begin(&scheduling));
             std::thread::sleep(LONG * 2);
-            scheduling.answer(|| assert!(!processor::is_idle()));
+            scheduling.answer(|| assert!(!is_idle()));
             assert_eq!(scheduling.state().look, FIRST_PAUSE);
         });
     }
@@ -462,5 +597,49 @@ mod tests {
             drop(requests);
             threads.into_iter().for_each(|t| t.join().unwrap());
         }
+    }
+
+    #[test]
+    fn a_request_is_seen_and_nobody_looks_out_for_ever() {
+        let (requests, mut kernel) = std::io::pipe().unwrap();
+        let mut asked = requests.try_clone().unwrap();
+        let poll = BusyPoll::new(requests.into());
+        kernel.write_all(b"r").unwrap();
+        assert!((0..1000).all(|_| poll.look_out()));
+        asked.read_exact(&mut [0]).unwrap();
+        assert!(poll.look_out());
+        assert!((0..1000).any(|_| !poll.look_out()));
+        // The end of a mount does not cause a pause.
+        let (requests, kernel) = std::io::pipe().unwrap();
+        drop(kernel);
+        let poll = BusyPoll::new(requests.into());
+        assert!((0..1000).all(|_| poll.look_out()));
+    }
+
+    #[test]
+    fn a_thread_moves_becomes_idle_and_comes_back() {
+        thread::spawn("test", || {
+            if !allow_moves() {
+                eprintln!("NOT TESTED: needs root: this process may not leave the idle policy");
+                return;
+            }
+            let all = sched_getaffinity(None).unwrap();
+            let first = (0..CpuSet::MAX_CPU).find(|&at| all.is_set(at)).unwrap();
+            let runs_in_one = || sched_getaffinity(None).unwrap().count() == 1;
+            assert!(move_to(first) && step_back() && is_idle());
+            assert_eq!((own_place(), thread::is_usual()), (Some(first), false));
+            assert!(runs_in_one());
+            step_up(false);
+            assert!(thread::is_usual() && !is_idle() && runs_in_one());
+            step_up(true);
+            assert_eq!(own_place(), None);
+            assert_eq!(sched_getaffinity(None).unwrap(), all);
+            assert!(processor_of(std::process::id()).is_some());
+            // Above all thread numbers of the kernel.
+            assert_eq!(processor_of(u32::MAX), None);
+        })
+        .unwrap()
+        .join()
+        .unwrap();
     }
 }
