@@ -8,8 +8,8 @@ use std::time::SystemTime;
 use ndarray::{ArrayBase, Data, Dimension};
 use parking_lot::Mutex;
 
+use super::Error;
 use super::element::WriteElement;
-use super::error::Error;
 use npyfs_base::npy;
 use npyfs_core::checkout::verbs::commit::{CommitReport, CommitRequest};
 use npyfs_core::checkout::verbs::commit::{Committed, Wish};
@@ -102,7 +102,8 @@ impl Checkout {
     ///
     /// # Errors
     ///
-    /// [`Error::NotFound`], or [`Error::Store`] with the reason for which a mount would refuse it: an axis in use, for one.
+    /// [`Error::NotFound`], or [`Error::Store`] with the reason for which a mount would refuse it: an axis in use, for
+    /// one.
     pub fn remove(&self, path: &str) -> Result<(), Error> {
         let place = self.place(path)?;
         let names = names(&npy_name(path));
@@ -125,8 +126,8 @@ impl Checkout {
         }
     }
 
-    /// Sets an attribute of an array, a group, or of `/`, as `npyfs attr set` does: numbers and arrays of them as JSON, or
-    /// text. Durable when it returns.
+    /// Sets an attribute of an array, a group, or of `/`, as `npyfs attr set` does: numbers and arrays of them as JSON,
+    /// or text. Durable when it returns.
     ///
     /// # Errors
     ///
@@ -151,13 +152,13 @@ impl Checkout {
         self.target.sync().map_err(|e| Error::of(&shown, e))
     }
 
-    /// Commits everything that was written so far, and goes on on top of the commit. Returns its id, or `None` if there was
-    /// nothing to commit.
+    /// Commits everything that was written so far, and goes on on top of the commit. Returns its id, or `None` if there
+    /// was nothing to commit.
     ///
     /// # Errors
     ///
-    /// [`Error::Store`] if an object lacks members, if another commit changed the same objects, or if the commit cannot be
-    /// written. The checkout stays as it was.
+    /// [`Error::Store`] if an object lacks members, if another commit changed the same objects, or if the commit cannot
+    /// be written. The checkout stays as it was.
     pub fn commit(&self, message: &str) -> Result<Option<String>, Error> {
         let shown = self.path.display();
         let refused = |why: String, errno| Error::Store {

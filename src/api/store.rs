@@ -1,18 +1,17 @@
-//! A store, opened for reading.
+//! A store, opened for reading: its entries, its attributes, and its virtual files as streams of bytes. Arrays and
+//! sparse matrices have files of their own.
 
+use std::io::{self, Read, Seek, SeekFrom};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use ndarray::Ix1;
+use ndarray::{Dimension, Ix1, IxDyn};
 
 use super::array::Array;
-use super::attribute::Attribute;
 use super::checkout::Checkout;
 use super::element::Element;
-use super::error::Error;
-use super::file::File;
 use super::sparse::{Sparse, SparseOrder};
-use super::worker;
+use super::{Error, ensure_worker};
 use crate::mount::fs::Fs;
 use crate::mount::fs::open::target;
 use npyfs_base::npy::dtype::DType;
@@ -24,7 +23,8 @@ use npyfs_core::formats::store_path::StorePath;
 use npyfs_core::store::format::Registry;
 use npyfs_core::tree::path::{PathError, find};
 use npyfs_core::tree::{Directory, Node, VirtualFile};
-use npyfs_hdf5::{H5, Reach};
+use npyfs_hdf5::{H5, Reach, Value};
+use npyfs_io::content::Content;
 use npyfs_io::remote::Address;
 
 /// An open store: an HDF5 file, a daf or Arkouda store, a Hangar repository, or a directory of such.
@@ -183,8 +183,8 @@ impl OpenOptions {
         Ok(Store { fs, path })
     }
 
-    /// Opens the checkout `name` of the store at `path` to write in it, as [`open`](Self::open) opens the store; a new one is
-    /// begun if there is none of this name that is not committed.
+    /// Opens the checkout `name` of the store at `path` to write in it, as [`open`](Self::open) opens the store; a new
+    /// one is begun if there is none of this name that is not committed.
     ///
     /// # Errors
     ///
@@ -238,7 +238,7 @@ impl OpenOptions {
             })?;
             self.remote().endpoint = Some(shown);
         }
-        worker::ensure(self.worker.as_deref())?;
+        ensure_worker(self.worker.as_deref())?;
         let about = |e: std::io::Error| Error::Store {
             errno: e.raw_os_error().unwrap_or(libc::EIO),
             message: format!("{}: {e}", path.display()),
@@ -635,3 +635,162 @@ impl Iterator for Entries {
 }
 
 impl ExactSizeIterator for Entries {}
+
+/// An open virtual file: the bytes that a mount would show, `.npy` header included.
+///
+/// It keeps the version that it was opened with. Once the store is changed, reading fails; it never gives a mixture.
+pub struct File {
+    path: String,
+    content: Arc<dyn Content>,
+    at: u64,
+}
+
+impl File {
+    pub(super) fn new(path: &str, content: Arc<dyn Content>) -> Self {
+        Self {
+            path: path.to_owned(),
+            content,
+            at: 0,
+        }
+    }
+
+    /// Returns the size in bytes.
+    pub fn len(&self) -> u64 {
+        self.content.len()
+    }
+
+    /// Returns whether the file has no bytes.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+}
+
+impl std::fmt::Debug for File {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let mut shown = f.debug_struct("File");
+        shown.field("path", &self.path).field("len", &self.len());
+        shown.field("at", &self.at).finish()
+    }
+}
+
+impl Read for File {
+    fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
+        let left = usize::try_from(self.len().saturating_sub(self.at)).unwrap_or(usize::MAX);
+        let len = left.min(buf.len());
+        let read = self.content.read_at(self.at, &mut buf[..len]);
+        read.map_err(|e| Error::of(&self.path, e))?;
+        self.at += len as u64;
+        Ok(len)
+    }
+}
+
+impl Seek for File {
+    fn seek(&mut self, to: SeekFrom) -> io::Result<u64> {
+        let at = match to {
+            SeekFrom::Start(at) => Some(at),
+            SeekFrom::End(by) => self.len().checked_add_signed(by),
+            SeekFrom::Current(by) => self.at.checked_add_signed(by),
+        };
+        self.at = at.ok_or_else(|| io::Error::from(io::ErrorKind::InvalidInput))?;
+        Ok(self.at)
+    }
+}
+
+/// An attribute of an array, a directory or a store, from [`Store::attributes`](super::Store::attributes).
+#[derive(Clone, Debug)]
+pub struct Attribute {
+    /// The object that has it.
+    path: String,
+    name: String,
+    /// Its value, or why it has none here.
+    value: Result<Value, String>,
+}
+
+impl Attribute {
+    pub(super) fn of(path: &str, found: npyfs_hdf5::Attribute) -> Self {
+        Self {
+            path: path.to_owned(),
+            name: String::from_utf8_lossy(&found.name).into_owned(),
+            value: found.value,
+        }
+    }
+
+    /// Returns its name.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Returns the type of its elements; `None` if it cannot be read, as references cannot.
+    pub fn dtype(&self) -> Option<&DType> {
+        self.value.as_ref().ok().map(|value| &value.dtype)
+    }
+
+    /// Returns the number of entries along each axis: empty for a single value; `None` if it cannot be read.
+    pub fn shape(&self) -> Option<Vec<usize>> {
+        let shape = &self.value.as_ref().ok()?.shape;
+        shape.iter().map(|&n| usize::try_from(n).ok()).collect()
+    }
+
+    /// Returns the value of an attribute with one element, such as a text or a number.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`read`](Self::read), and [`Error::WrongRank`] if there are several elements, or none.
+    pub fn value<T: Element>(&self) -> Result<T, Error> {
+        let mut elements = self.read::<T, IxDyn>()?.into_iter();
+        match (elements.next(), elements.next()) {
+            (Some(only), None) => Ok(only),
+            _ => Err(Error::WrongRank {
+                path: self.shown(),
+                found: self.shape().map_or(0, |shape| shape.len()),
+                wanted: 0,
+            }),
+        }
+    }
+
+    /// Returns all elements, as [`Array::read`](super::Array::read) does.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::WrongType`] and [`Error::WrongRank`] if it is none of `T` with `D` axes, [`Error::Store`] if it has
+    /// no form here.
+    pub fn read<T: Element, D: Dimension>(&self) -> Result<ndarray::Array<T, D>, Error> {
+        let value = self.value.as_ref().map_err(|reason| Error::Store {
+            message: format!("{}: {reason}", self.shown()),
+            errno: libc::EOPNOTSUPP,
+        })?;
+        if !T::fits(&value.dtype) {
+            return Err(Error::WrongType {
+                path: self.shown(),
+                found: value.dtype.to_string(),
+                wanted: T::NAME,
+            });
+        }
+        let shape = self.shape().unwrap_or_default();
+        let rank = || Error::WrongRank {
+            path: self.shown(),
+            found: shape.len(),
+            wanted: D::NDIM.unwrap_or(shape.len()),
+        };
+        let size = value.dtype.size();
+        let count = shape.iter().product();
+        let elements = (0..count).map(|index| {
+            let bytes = value.data.get(index * size..(index + 1) * size);
+            let decoded = T::decode(bytes.unwrap_or_default(), &value.dtype);
+            decoded.map_err(|reason| Error::Element {
+                path: self.shown(),
+                index,
+                reason,
+            })
+        });
+        let elements = elements.collect::<Result<Vec<T>, Error>>()?;
+        ndarray::Array::from_shape_vec(IxDyn(&shape), elements)
+            .and_then(|array| array.into_dimensionality::<D>())
+            .map_err(|_| rank())
+    }
+
+    /// Returns what errors call it.
+    fn shown(&self) -> String {
+        format!("{}: attribute {}", self.path, self.name)
+    }
+}
