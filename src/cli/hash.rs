@@ -1,18 +1,21 @@
 //! `npyfs hash`: a hash of what an array is: type, shape, and elements in C order.
 //!
-//! It is the same for a copy, another layout, another order in memory, a mount, an export, and the `.npy` file that NumPy saves,
-//! and another one as soon as an element, the shape or the type differs. What is hashed is written down in the help, so that
-//! any program can compute it. Reads an array once where it lies in C order, in memory that does not depend on its size.
-
-pub mod known;
+//! It is the same for a copy, another layout, another order in memory, a mount, an export, and the `.npy` file that
+//! NumPy saves, and another one as soon as an element, the shape or the type differs. What is hashed is written down in
+//! the help, so that any program can compute it. Reads an array once where it lies in C order, in memory that does not
+//! depend on its size.
+//!
+//! The newest hashes are kept for this user. Each is kept with the hash of what the bytes depend on, so that it is
+//! found for that version of the array alone.
 
 use std::ffi::OsStr;
-use std::io::IsTerminal;
+use std::io::{IsTerminal, Read, Write};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use blake2b_simd::{Params, State};
+use rustix::fs::OFlags;
 use serde::Serialize;
 
 use crate::cli::output::{Name, print, print_json};
@@ -26,6 +29,8 @@ use npyfs_base::printable;
 use npyfs_core::tree::{Directory, Node, VirtualFile};
 use npyfs_io::content::{Content, npy_header};
 use npyfs_io::hex;
+use npyfs_io::own_dir::{OwnDir, cache_home};
+use npyfs_io::provenance::Provenance;
 
 /// Bytes of the hash.
 const BYTES: usize = 32;
@@ -176,7 +181,7 @@ fn of_file(file: &dyn VirtualFile) -> Result<Option<String>> {
     let bar = (!std::io::stdout().is_terminal()).then(|| Progress::bytes("hashing", header.len));
     let advance = |bytes: u64| bar.iter().for_each(|bar| bar.advance(bytes));
     let hash = hash(&*content, &header, &advance)?;
-    known::note(&*content, &hash);
+    note_hash(&*content, &hash);
     Ok(Some(hash))
 }
 
@@ -210,8 +215,9 @@ fn in_turn(content: &dyn Content, start: u64, len: u64, take: &mut dyn FnMut(&[u
     Ok(())
 }
 
-/// Hashes the elements of an array in Fortran order in C order: blocks of at most `most` bytes that follow each other in C
-/// order, or of one element. In the file a block is a run of elements, one of several, for each entry of its last axes.
+/// Hashes the elements of an array in Fortran order in C order: blocks of at most `most` bytes that follow each other
+/// in C order, or of one element. In the file a block is a run of elements, one of several, for each entry of its last
+/// axes.
 fn by_columns(
     content: &dyn Content,
     header: &Header,
@@ -300,8 +306,8 @@ fn c_place(number: u64, shape: &[u64]) -> u64 {
     place
 }
 
-/// Takes one element of every `stride` out of bytes that follow those before `at`: gives its number, the byte of it that a part
-/// begins with, and the part.
+/// Takes one element of every `stride` out of bytes that follow those before `at`: gives its number, the byte of it
+/// that a part begins with, and the part.
 fn pick(
     bytes: &[u8],
     at: &mut u64,
@@ -326,12 +332,61 @@ fn pick(
     }
 }
 
+/// The file of the newest hashes that were computed, a line each, and the file of older ones.
+const KNOWN: &str = "known";
+const KNOWN_OLD: &str = "known.old";
+
+/// The size in bytes at which a file is full.
+const FULL: u64 = 1 << 20;
+
+/// Returns the hash of what the bytes of a content depend on; `None` if they may change without it.
+fn key(content: &dyn Content) -> Option<String> {
+    let mut provenance = Provenance::new();
+    let is_told = content.tell_provenance(&mut provenance) && provenance.is_settled();
+    is_told.then(|| provenance.key())
+}
+
+/// Notes the hash of a content. What cannot be noted is computed again.
+fn note_hash(content: &dyn Content, hash: &str) {
+    let Some((key, home)) = key(content).zip(cache_home()) else {
+        return;
+    };
+    let written = || -> std::io::Result<()> {
+        let dir = OwnDir::make(&home.join("hashes"))?;
+        let open = || dir.file(KNOWN, OFlags::CREATE | OFlags::APPEND);
+        let mut file = open()?;
+        if file.metadata()?.len() >= FULL {
+            dir.rename(KNOWN, KNOWN_OLD)?;
+            file = open()?;
+        }
+        file.write_all(format!("{key} {hash}\n").as_bytes())
+    };
+    let _ = written();
+}
+
+/// Returns the hash of a content, if it is known.
+pub fn known_hash(content: &dyn Content) -> Option<String> {
+    let dir = OwnDir::existing(&cache_home()?.join("hashes")).ok()?;
+    let key = key(content)?;
+    let found = |name: &str| {
+        let mut text = String::new();
+        let file = dir.file(name, OFlags::empty()).ok()?;
+        file.take(2 * FULL).read_to_string(&mut text).ok()?;
+        let mut hashes = text.lines().filter_map(|line| line.split_once(' '));
+        let (_, hash) = hashes.find(|(known, _)| *known == key)?;
+        let is_hash = hash.len() == 64 && hash.bytes().all(|b| b.is_ascii_hexdigit());
+        is_hash.then(|| hash.to_owned())
+    };
+    found(KNOWN).or_else(|| found(KNOWN_OLD))
+}
+
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
     use npyfs_base::npy::dtype::DType;
     use npyfs_io::content::InMemory;
-    use proptest::prelude::*;
 
     /// Returns the places in C order of the elements of an array in Fortran order.
     fn places(shape: &[u64]) -> Vec<u64> {

@@ -10,12 +10,11 @@ use serde::Serialize;
 use serde_json::{Map, Value as Json};
 
 use crate::cli::figures::{self, Table};
-use crate::cli::hash::known;
 use crate::cli::output::{Report, print, print_json};
-use crate::cli::overview::facts::Facts;
+use crate::cli::overview::Facts;
 use crate::cli::place::{Place, places};
 use crate::cli::store::StoreArgs;
-use crate::cli::{CliError, status};
+use crate::cli::{CliError, hash, status};
 use npyfs_base::journal::utc;
 use npyfs_base::printable::line;
 use npyfs_core::tree::Node;
@@ -114,7 +113,7 @@ fn info(place: &Place, has_title: bool) -> Result<Info, CliError> {
         }
         Node::File(file) => file.info().map(|mut info| {
             let content = file.open().ok();
-            if let Some(hash) = content.and_then(|content| known::of(&*content)) {
+            if let Some(hash) = content.and_then(|content| hash::known_hash(&*content)) {
                 info["hash"] = hash.into();
             }
             info

@@ -4,18 +4,15 @@
 //! Only the ends of an array are read at random. One pass finds everything else, in memory that does not depend on the size of
 //! the array.
 
-mod colours;
-mod column;
 mod edges;
+mod float;
 mod frame;
-mod histogram;
 mod pass;
 mod picture;
 mod plain;
 mod printed;
 mod statistics;
 mod tally;
-mod value;
 
 use std::collections::BTreeMap;
 use std::io::{self, IsTerminal};
@@ -30,20 +27,19 @@ use serde_json::Value as Json;
 use super::CliError;
 use super::figures::Table;
 use super::output::{Report, has_colour, print, print_json};
-use super::overview::{self, facts::Facts};
+use super::overview::{self, Facts};
 use super::place::{Place, places};
 use super::progress::Progress;
 use super::store::StoreArgs;
-use colours::Palette;
-use column::{Column, columns};
 use npyfs_base::error::Error;
 use npyfs_base::npy::parse::Header;
 use npyfs_base::printable;
 use npyfs_core::tree::{Directory, Node};
 use npyfs_io::content::{Content, npy_header};
+
 use pass::{LARGEST, Visitor};
-use picture::Picture;
-use statistics::{Statistics, short};
+use picture::{Palette, Picture};
+use statistics::{Column, Statistics, columns, short};
 
 /// Lines and columns of a terminal that does not say how large it is.
 const SCREEN: (u64, u64) = (24, 80);

@@ -1,12 +1,11 @@
-//! Elements as NumPy prints them in an array, where all have one form.
+//! Elements of an array as NumPy prints them, where all have one form; and how the bytes of an element of each type are
+//! read.
+//!
+//! Points in time are printed as ISO 8601, as exact as the unit of the type. How floats are printed is in `float`.
 
-pub(super) mod float;
-pub(super) mod time;
+use half::f16;
 
-use float::{FloatForm, Width, complex_alone};
-use time::{NOT_A_TIME, TimeUnit};
-
-use super::value::{characters, float, integer, trimmed, width};
+use super::float::{FloatForm, Width, alone, complex_alone};
 use npyfs_base::npy::dtype::{DType, Field, Kind, Order};
 use npyfs_base::npy::repr;
 use npyfs_base::printable;
@@ -168,7 +167,7 @@ impl Form {
                 let number = float(bytes, *order);
                 match form {
                     Some(form) => form.print(number),
-                    None => float::alone(number, *width),
+                    None => alone(number, *width),
                 }
             }
             Self::Complex {
@@ -310,6 +309,218 @@ impl Member {
     }
 }
 
+/// The number that stands for no time.
+pub(super) const NOT_A_TIME: i64 = i64::MIN;
+
+/// A unit in which time is counted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Unit {
+    Years,
+    Months,
+    /// This many days.
+    Days(i128),
+    /// Hours: as many as there are of these in a day, and what is printed of the time of day.
+    Parts(i128, Clock),
+}
+
+/// The last part of a time of day that is printed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Clock {
+    Hours,
+    Minutes,
+    Seconds,
+    /// Seconds with this many digits behind the point.
+    Digits(u32),
+}
+
+/// The unit of a type, such as `[ns]` or `[25s]`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct TimeUnit {
+    count: i128,
+    unit: Unit,
+}
+
+impl TimeUnit {
+    /// Parses the unit behind the name of a type; `None` of one without, or unknown.
+    pub(super) fn of(text: &str) -> Option<Self> {
+        let inner = text.strip_prefix('[')?.strip_suffix(']')?;
+        let letters = inner.trim_start_matches(|c: char| c.is_ascii_digit());
+        let count = match inner.strip_suffix(letters)? {
+            "" => 1,
+            digits => i128::from(digits.parse::<u32>().ok()?),
+        };
+        let day = 86_400;
+        let parts = |digits: u32| Unit::Parts(day * 10_i128.pow(digits), Clock::Digits(digits));
+        let unit = match letters {
+            "Y" => Unit::Years,
+            "M" => Unit::Months,
+            "W" => Unit::Days(7),
+            "D" => Unit::Days(1),
+            "h" => Unit::Parts(24, Clock::Hours),
+            "m" => Unit::Parts(24 * 60, Clock::Minutes),
+            "s" => Unit::Parts(day, Clock::Seconds),
+            "ms" => parts(3),
+            "us" => parts(6),
+            "ns" => parts(9),
+            "ps" => parts(12),
+            "fs" => parts(15),
+            "as" => parts(18),
+            _ => return None,
+        };
+        Some(Self { count, unit })
+    }
+
+    /// Prints a point in time.
+    pub(super) fn print(self, number: i64) -> String {
+        if number == NOT_A_TIME {
+            return "NaT".to_owned();
+        }
+        // 64 bits times 32 bits, and what is added below, are far from the end of 128 bits.
+        let number = i128::from(number) * self.count;
+        match self.unit {
+            Unit::Years => year(1970 + number),
+            Unit::Months => {
+                let month = number.rem_euclid(12) + 1;
+                format!("{}-{month:02}", year(1970 + number.div_euclid(12)))
+            }
+            Unit::Days(days) => date(number * days),
+            Unit::Parts(per_day, last) => {
+                let day = date(number.div_euclid(per_day));
+                format!("{day}T{}", time(number.rem_euclid(per_day), last))
+            }
+        }
+    }
+}
+
+fn year(year: i128) -> String {
+    format!("{year:04}")
+}
+
+/// Prints a date by the number of days since 1970-01-01, in the Gregorian calendar. Of any year: `jiff` ends at 9999.
+fn date(days: i128) -> String {
+    // Eras of 400 years, each as long as the next, that begin on the first of March.
+    const ERA: i128 = 146_097;
+    let from_march = days + 719_468;
+    let (era, day) = (from_march.div_euclid(ERA), from_march.rem_euclid(ERA));
+    let of_era = (day - day / 1460 + day / 36_524 - day / 146_096) / 365;
+    let of_year = day - (365 * of_era + of_era / 4 - of_era / 100);
+    let month = (5 * of_year + 2) / 153;
+    let day = of_year - (153 * month + 2) / 5 + 1;
+    let (month, later) = if month < 10 {
+        (month + 3, 0)
+    } else {
+        (month - 9, 1)
+    };
+    format!("{}-{month:02}-{day:02}", year(era * 400 + of_era + later))
+}
+
+fn time(parts: i128, last: Clock) -> String {
+    match last {
+        Clock::Hours => format!("{parts:02}"),
+        Clock::Minutes => format!("{:02}:{:02}", parts / 60, parts % 60),
+        Clock::Seconds => {
+            let minutes = time(parts / 60, Clock::Minutes);
+            format!("{minutes}:{:02}", parts % 60)
+        }
+        Clock::Digits(digits) => {
+            let second = 10_i128.pow(digits);
+            let seconds = time(parts / second, Clock::Seconds);
+            format!(
+                "{seconds}.{:0width$}",
+                parts % second,
+                width = digits as usize
+            )
+        }
+    }
+}
+
+/// Returns the integer that at most eight bytes are.
+pub(super) fn integer(bytes: &[u8], kind: Kind, order: Order) -> i128 {
+    let push = |n: u64, &b: &u8| n << 8 | u64::from(b);
+    let wide = match order {
+        Order::Big => bytes.iter().fold(0, push),
+        Order::Little | Order::None => bytes.iter().rev().fold(0, push),
+    };
+    match kind {
+        Kind::Uint | Kind::Bool => i128::from(wide),
+        _ => {
+            let shift = 64 - 8 * bytes.len().clamp(1, 8);
+            i128::from((wide << shift).cast_signed() >> shift)
+        }
+    }
+}
+
+/// Returns the type of a float of this many bytes.
+pub(super) fn width(size: usize) -> Width {
+    match size {
+        2 => Width::Half,
+        4 => Width::Single,
+        _ => Width::Double,
+    }
+}
+
+/// Returns the float that 2, 4, 8 or 16 bytes are; a long double is rounded.
+pub(super) fn float(bytes: &[u8], order: Order) -> f64 {
+    let mut own = [0; 16];
+    let Some(place) = own.get_mut(..bytes.len()) else {
+        return f64::NAN;
+    };
+    place.copy_from_slice(bytes);
+    if order == Order::Big {
+        place.reverse();
+    }
+    let [a, b, c, d, e, f, g, h, ..] = own;
+    match bytes.len() {
+        2 => f16::from_le_bytes([a, b]).to_f64(),
+        4 => f64::from(f32::from_le_bytes([a, b, c, d])),
+        8 => f64::from_le_bytes([a, b, c, d, e, f, g, h]),
+        16 => long_double(u128::from_le_bytes(own)),
+        _ => f64::NAN,
+    }
+}
+
+/// Returns x86's long double of 80 bits, rounded.
+fn long_double(bits: u128) -> f64 {
+    let mantissa = (bits & u128::from(u64::MAX)) as u64;
+    let exponent = (bits >> 64 & 0x7fff) as i32;
+    let size = match exponent {
+        0x7fff if mantissa << 1 == 0 => f64::INFINITY,
+        0x7fff => f64::NAN,
+        _ => {
+            // In two steps: a power of two may be beyond the range that its product with the mantissa is in.
+            let power = exponent - 16_383 - 63;
+            let half = power / 2;
+            mantissa as f64 * 2_f64.powi(half) * 2_f64.powi(power - half)
+        }
+    };
+    match bits >> 79 & 1 {
+        1 => -size,
+        _ => size,
+    }
+}
+
+/// Returns the characters of text in four bytes each, without the NULs at its end.
+pub(super) fn characters(bytes: &[u8], order: Order) -> Vec<u32> {
+    let (codes, _) = bytes.as_chunks::<4>();
+    let read = |code: &[u8; 4]| match order {
+        Order::Big => u32::from_be_bytes(*code),
+        _ => u32::from_le_bytes(*code),
+    };
+    let end = codes.iter().rposition(|code| *code != [0; 4]);
+    codes
+        .iter()
+        .take(end.map_or(0, |at| at + 1))
+        .map(read)
+        .collect()
+}
+
+/// Returns text of `unit` bytes a character without the NULs at its end.
+pub(super) fn trimmed(bytes: &[u8], unit: usize) -> &[u8] {
+    let last = bytes.iter().rposition(|&byte| byte != 0);
+    let end = last.map_or(0, |at| (at / unit + 1) * unit);
+    bytes.get(..end).unwrap_or(bytes)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -373,5 +584,60 @@ mod tests {
         let form = Form::new(&DType::bytes(1000), &[b"abc"], Around::Array);
         assert_eq!(form.print(b"abc"), "b'abc'...");
         assert_eq!(form.print(b"ab\0"), "b'ab'");
+    }
+
+    #[test]
+    fn units_are_printed_as_numpy_prints_them() {
+        let print = |unit: &str, number| TimeUnit::of(unit).unwrap().print(number);
+        assert_eq!(print("[D]", 0), "1970-01-01");
+        assert_eq!(print("[D]", -1), "1969-12-31");
+        assert_eq!(print("[D]", 11_016), "2000-02-29");
+        assert_eq!(print("[Y]", 30), "2000");
+        assert_eq!(print("[M]", -1), "1969-12");
+        assert_eq!(print("[W]", 1), "1970-01-08");
+        assert_eq!(print("[h]", 25), "1970-01-02T01");
+        assert_eq!(print("[25s]", 3), "1970-01-01T00:01:15");
+        assert_eq!(print("[ns]", -1), "1969-12-31T23:59:59.999999999");
+        assert_eq!(print("[as]", 1), "1970-01-01T00:00:00.000000000000000001");
+        assert_eq!(print("[s]", NOT_A_TIME), "NaT");
+        // Any number has a form.
+        for unit in ["[Y]", "[4294967295W]", "[as]"] {
+            print(unit, i64::MAX);
+            print(unit, i64::MIN + 1);
+        }
+        assert_eq!(TimeUnit::of(""), None);
+        assert_eq!(TimeUnit::of("[99999999999s]"), None);
+    }
+
+    #[test]
+    fn numbers_of_all_types_are_read() {
+        assert_eq!(integer(&[0xff, 0xfe], Kind::Int, Order::Big), -2);
+        assert_eq!(
+            integer(&[0xff; 8], Kind::Uint, Order::Little),
+            u64::MAX.into()
+        );
+        assert_eq!(float(&[0, 0x3c], Order::Little), 1.0);
+        assert_eq!(float(&1.5_f32.to_be_bytes(), Order::Big), 1.5);
+        assert!(float(&[0; 17], Order::Little).is_nan());
+        let long = |exponent: u128, mantissa: u64| {
+            let bits = exponent << 64 | u128::from(mantissa);
+            float(&bits.to_le_bytes(), Order::Little)
+        };
+        assert_eq!(long(16_383, 1 << 63), 1.0);
+        assert_eq!(long(1 << 15 | 16_384, 3 << 62), -3.0);
+        assert_eq!(long(0, 0), 0.0);
+        assert_eq!(long(0x7fff, 1 << 63), f64::INFINITY);
+        assert!(long(0x7fff, 3 << 62).is_nan());
+        assert_eq!(long(0x7ffe, u64::MAX), f64::INFINITY);
+        assert_eq!(long(16_383 - 1074, 1 << 63), 5e-324);
+    }
+
+    #[test]
+    fn text_ends_before_its_nuls() {
+        let text = [0, 0, 0, 97, 0, 0, 0, 0, 0, 0, 0, 98, 0, 0, 0, 0];
+        assert_eq!(characters(&text, Order::Big), [97, 0, 98]);
+        assert_eq!(trimmed(b"a\0b\0\0", 1), b"a\0b");
+        assert_eq!(trimmed(b"\0", 1), b"");
+        assert_eq!(trimmed(b"a\0\0\0\0\0\0\0", 4), b"a\0\0\0");
     }
 }

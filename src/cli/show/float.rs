@@ -8,7 +8,7 @@ const PRECISION: usize = 8;
 
 /// The type of a float, of which the digits that tell it from its neighbours depend.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::cli::show) enum Width {
+pub(super) enum Width {
     /// 16 bits.
     Half,
     /// 32 bits.
@@ -133,8 +133,8 @@ fn positional(number: f64, width: Width) -> (String, String) {
     (before.to_owned(), trimmed(behind))
 }
 
-/// Returns the parts of a finite number in scientific notation: the digits that tell it from others, if these are at most
-/// eight behind the point.
+/// Returns the parts of a finite number in scientific notation: the digits that tell it from others, if these are at
+/// most eight behind the point.
 fn scientific(number: f64, width: Width) -> (String, String, String) {
     let mut decimal = Decimal::shortest(number, width);
     if decimal.digits.len() > PRECISION + 1 {
@@ -146,7 +146,7 @@ fn scientific(number: f64, width: Width) -> (String, String, String) {
 
 /// The form that all floats of an array have.
 #[derive(Debug, Default)]
-pub(in crate::cli::show) struct FloatForm {
+pub(super) struct FloatForm {
     width: Option<Width>,
     has_plus: bool,
     /// Digits of the exponent, with its sign; `None`: positional notation.
@@ -288,7 +288,7 @@ fn alone_with(number: f64, width: Width, tail: &str) -> String {
 }
 
 /// Returns a number that stands alone, as Python prints it.
-pub(in crate::cli::show) fn alone(number: f64, width: Width) -> String {
+pub(super) fn alone(number: f64, width: Width) -> String {
     alone_with(number, width, ".0")
 }
 
