@@ -172,7 +172,7 @@ def test_a_group_is_tried_whole_when_its_code_or_its_tests_have_changed(tmp_path
 
     git("init", "-q")
     commit("README", "nothing")
-    commit("src/cli/setup/files.rs", "code")
+    commit("src/cli/setup/install_root.rs", "code")
     commit("tests/test_x.py", TESTS)
     commit("src/main.rs", "code")
     every = " ".join(sorted([sampling.BASE, *sampling.AREAS]))

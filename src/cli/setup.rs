@@ -1,13 +1,12 @@
 //! `npyfs setup`: lists what of npyfs is on this machine and what mounting needs, and installs the rest for root.
 //!
-//! The list of what is installed is in `files`; where it is put, and how it is taken away again, is in `place`. A package is
-//! filled by the same command, with `--root` and `--prefix`.
+//! The list of what is installed is here, one list for `npyfs setup`, `mountscripts/install` and packages; where it is
+//! put, and how it is taken away again, is in `install_root`. A package is filled by the same command, with `--root`
+//! and `--prefix`.
 
-pub mod files;
 pub mod install_root;
-pub mod record;
 
-use std::fs::{File, metadata};
+use std::fs::{self, File, metadata};
 use std::io::ErrorKind;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
@@ -18,9 +17,9 @@ use serde::Serialize;
 
 use crate::cli::CliError;
 use crate::cli::output::{Report, print};
+use crate::cli::pages::{self, Shell};
 use npyfs_base::printable;
 
-use files::{Item, Part};
 use install_root::{Place, State, of};
 
 /// The prefix of files that no package of the distribution owns.
@@ -61,7 +60,7 @@ pub struct Args {
 
 /// Runs the command.
 pub fn run(args: &Args) -> Result<(), CliError> {
-    if !record::is_plain(&args.prefix) {
+    if !install_root::is_plain(&args.prefix) {
         let prefix = shown(&args.prefix);
         return Err(CliError::usage(format!(
             "--prefix {prefix}: not an absolute path without \"..\""
@@ -89,7 +88,7 @@ pub fn run(args: &Args) -> Result<(), CliError> {
 
 /// Installs the missing parts.
 fn install(args: &Args, place: &Place, parts: &[Part], report: &mut String) -> Result<(), String> {
-    let items = files::items(&args.prefix)?;
+    let items = items(&args.prefix)?;
     let packaged = packaged(args)?;
     let mut wanted: Vec<&Item> = Vec::new();
     for part in with_needed(parts) {
@@ -138,7 +137,7 @@ fn with_needed(parts: &[Part]) -> impl Iterator<Item = Part> {
 fn packaged(args: &Args) -> Result<Option<Vec<Item>>, String> {
     let packaged = Path::new(PACKAGED);
     (args.prefix != packaged)
-        .then(|| files::items(packaged))
+        .then(|| items(packaged))
         .transpose()
 }
 
@@ -186,7 +185,7 @@ fn listing(args: &Args, place: &Place) -> Result<SetupReport, CliError> {
         Some(_) => Vec::new(),
     };
     let mut parts = Vec::new();
-    let items = files::items(&args.prefix).map_err(CliError::object)?;
+    let items = items(&args.prefix).map_err(CliError::object)?;
     let packaged = packaged(args).map_err(CliError::object)?;
     let (mut is_complete, mut lets_others_in) = (true, true);
     for part in Part::value_variants().iter().copied() {
@@ -330,4 +329,144 @@ fn fusermount() -> Result<String, String> {
         }
         Some((_, path)) => Ok(format!("{why} ({})", shown(&path))),
     }
+}
+
+/// The names under which mount(8) and umount(8) look for the program.
+const HELPERS: [&str; 3] = [
+    "/sbin/mount.npyfs",
+    "/sbin/mount.fuse.npyfs",
+    "/sbin/umount.fuse.npyfs",
+];
+
+const MOUNT_FOR: &str = include_str!("../../mountscripts/mount-for");
+const SYSTEM_UNIT: &str = include_str!("../../mountscripts/systemd/npyfs@.service");
+const USER_UNIT: &str = include_str!("../../mountscripts/systemd/user/npyfs@.service");
+
+/// A part of an installation, in the order in which they are installed.
+#[derive(ValueEnum, Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Part {
+    /// npyfs and npyfs-mount-for; helpers and units need it
+    Program,
+    /// The programs that mount(8), fstab and umount(8) look for
+    Mount,
+    /// npyfs@.service for systemd
+    Units,
+    /// Pages of the manual
+    Man,
+    /// Completions for bash, zsh and fish
+    Completions,
+    /// user_allow_other in /etc/fuse.conf, by which users may let others into their mounts
+    AllowOther,
+}
+
+impl Part {
+    /// Returns the word for the part on the command line.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Program => "program",
+            Self::Mount => "mount",
+            Self::Units => "units",
+            Self::Man => "man",
+            Self::Completions => "completions",
+            Self::AllowOther => "allow-other",
+        }
+    }
+
+    /// Returns the purpose of the part.
+    pub fn about(self) -> &'static str {
+        match self {
+            Self::Program => "npyfs for all users, and npyfs-mount-for",
+            Self::Mount => "mount -t npyfs, lines of /etc/fstab, what umount prints",
+            Self::Units => "npyfs@.service, of the system and of users",
+            Self::Man => "man npyfs",
+            Self::Completions => "completions for bash, zsh and fish",
+            Self::AllowOther => "user_allow_other: users may say -o allow_other",
+        }
+    }
+}
+
+/// The kind of thing at a path.
+pub enum Content {
+    /// A file with these bytes and permission bits.
+    File(Vec<u8>, u32),
+    /// A symbolic link to this path.
+    Link(PathBuf),
+    /// A line of a text file that others write, too.
+    Line(&'static str),
+}
+
+/// A path of an installation.
+pub struct Item {
+    /// The part that it belongs to.
+    pub part: Part,
+    /// The path of the file on the machine that it is installed on.
+    pub path: PathBuf,
+    /// The kind of thing that it is.
+    pub content: Content,
+}
+
+/// Returns all that is installed in a prefix, the program with the bytes of the running one.
+pub fn items(prefix: &Path) -> Result<Vec<Item>, String> {
+    let mut items = Vec::new();
+    let mut add = |part, path: PathBuf, content| {
+        items.push(Item {
+            part,
+            path,
+            content,
+        });
+    };
+    let running = "/proc/self/exe";
+    let program = fs::read(running).map_err(|e| format!("{running}: {e}"))?;
+    let bin = prefix.join("bin");
+    add(
+        Part::Program,
+        bin.join("npyfs"),
+        Content::File(program, 0o755),
+    );
+    let script = MOUNT_FOR.as_bytes().to_vec();
+    add(
+        Part::Program,
+        bin.join("npyfs-mount-for"),
+        Content::File(script, 0o755),
+    );
+
+    for helper in HELPERS {
+        add(Part::Mount, helper.into(), Content::Link(bin.join("npyfs")));
+    }
+
+    let text = |bytes| Content::File(bytes, 0o644);
+    for (whose, unit) in [("system", SYSTEM_UNIT), ("user", USER_UNIT)] {
+        let path = prefix
+            .join("lib/systemd")
+            .join(whose)
+            .join("npyfs@.service");
+        let prefix = prefix.display().to_string();
+        let unit = unit.replace(LOCAL, prefix.trim_end_matches('/'));
+        add(Part::Units, path, text(unit.into_bytes()));
+    }
+
+    let share = prefix.join("share");
+    let pages = pages::manual().map_err(|e| format!("the manual: {e}"))?;
+    for page in pages {
+        let path = share.join("man").join(page.section).join(page.name);
+        add(Part::Man, path, text(page.text));
+    }
+
+    // zsh looks into site-functions below /usr/local only.
+    let zsh = match prefix == Path::new(PACKAGED) {
+        true => "zsh/vendor-completions/_npyfs",
+        false => "zsh/site-functions/_npyfs",
+    };
+    for (shell, path) in [
+        (Shell::Bash, "bash-completion/completions/npyfs"),
+        (Shell::Zsh, zsh),
+        (Shell::Fish, "fish/vendor_completions.d/npyfs.fish"),
+    ] {
+        let script = pages::completion(shell).map_err(|e| format!("completions: {e}"))?;
+        add(Part::Completions, share.join(path), text(script));
+    }
+
+    let line = Content::Line("user_allow_other");
+    add(Part::AllowOther, "/etc/fuse.conf".into(), line);
+    Ok(items)
 }
