@@ -1,14 +1,11 @@
 //! The command line: subcommands, and the errors and exit codes that they end with.
 
-mod accounts;
 pub mod bench;
 pub mod cache;
 pub mod cat;
 pub mod checkout;
-pub mod column;
 pub mod complete;
 pub mod convert;
-pub mod demo;
 pub mod figures;
 pub mod find;
 pub mod hash;
@@ -19,7 +16,6 @@ pub mod ls;
 pub mod mount;
 pub mod new;
 pub mod options;
-mod out_of_reach;
 pub mod output;
 pub mod overview;
 pub mod pack;
@@ -31,7 +27,6 @@ pub mod setup;
 pub mod show;
 pub mod status;
 pub mod store;
-mod store_checkouts;
 pub mod umount;
 mod users;
 pub mod verify;
@@ -78,11 +73,11 @@ enum Command {
     Keep(keep::Args),
     Pack(pack::Args),
     Checkout(checkout::Args),
-    Column(column::Args),
+    Column(checkout::staging::ColumnArgs),
     Attr(checkout::attr::Args),
     New(new::Args),
     Convert(convert::Args),
-    Demo(demo::Args),
+    Demo(new::DemoArgs),
     Setup(setup::Args),
     Man(pages::ManArgs),
     Completions(pages::CompletionArgs),
@@ -108,11 +103,11 @@ impl Cli {
             Command::Keep(args) => keep::run(&args),
             Command::Pack(args) => pack::run(&args),
             Command::Checkout(args) => checkout::run(args),
-            Command::Column(args) => column::run(args),
+            Command::Column(args) => checkout::staging::column(args),
             Command::Attr(args) => checkout::attr::run(args),
             Command::New(args) => new::run(&args),
             Command::Convert(args) => convert::run(&args),
-            Command::Demo(args) => demo::run(&args),
+            Command::Demo(args) => new::demo(&args),
             Command::Setup(args) => setup::run(&args),
             Command::Man(args) => pages::man(&args),
             Command::Completions(args) => pages::completions(&args),

@@ -1,8 +1,6 @@
 //! `npyfs checkout`: shows, commits, discards and exports what was written over a store.
 
 pub(super) mod attr;
-mod base;
-mod changes;
 mod diff;
 mod export;
 mod gc;
@@ -20,9 +18,6 @@ use std::time::Duration;
 
 use super::output::OutputFormat;
 use super::{CliError, say, umount};
-use export::ExportWish;
-pub(super) use export::Exported;
-use layers::CheckoutArgs;
 use npyfs_core::checkout::export::layout::Layout;
 use npyfs_core::checkout::records::holder;
 use npyfs_core::checkout::verbs::commit::{Side, Wish};
@@ -30,6 +25,11 @@ use npyfs_core::checkout::verbs::gc::GcWish;
 use npyfs_core::formats;
 use npyfs_core::store::format::Parts;
 use npyfs_core::store::staging::Expected;
+
+use export::ExportWish;
+use layers::CheckoutArgs;
+
+pub(super) use export::Exported;
 
 /// What writes a store with a staging area as HDF5 files.
 const CONVERTED: &str = ": npyfs convert writes it as an HDF5 file";

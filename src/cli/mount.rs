@@ -1,27 +1,37 @@
-//! `npyfs mount`: checks everything that can be checked beforehand, mounts, and stays in front or
-//! in the background.
+//! `npyfs mount`: checks everything that can be checked beforehand, mounts, and stays in front or in the background.
 //!
-//! In the background a second process does all of it, checks included; the first waits for its word
-//! and sees for itself that the mount answers. The process that serves keeps neither
-//! terminal nor standard streams nor working directory of the caller. It never forks without
-//! executing. Descriptors above 2 that the caller left open to its children stay open.
+//! In the background a second process does all of it, checks included: it detaches from the process in front, and
+//! serves. The word between them is one line on a pipe: the device number of the mount, or that a descriptor is served.
+//! It is sent only after the mount answers requests. The process in front waits for the word, and sees for itself that
+//! the mount answers. If the process in front is gone by then, the mount is taken back.
+//!
+//! The process that serves keeps neither terminal nor standard streams nor working directory of the caller. It never
+//! forks without executing. Descriptors above 2 that the caller left open to its children stay open.
+
+pub mod helper;
 
 use std::fs::OpenOptions;
-use std::io::{self, ErrorKind};
+use std::io::{self, BufRead, BufReader, ErrorKind, Read, Write};
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::MetadataExt;
 use std::os::unix::net::{SocketAddr, UnixDatagram};
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStdout, Command, Stdio};
+use std::sync::mpsc::{RecvTimeoutError, channel};
+use std::thread;
+use std::time::{Duration, Instant};
 
-use rustix::process::{Resource, getrlimit, setrlimit};
+use rustix::fs::{Dev, major, minor};
+use rustix::process::{Pid, Resource, Signal, getrlimit, kill_process, setrlimit};
 
-use crate::cli::log::saved;
 use crate::cli::options::{self, MountOptions};
-use crate::cli::{CliError, accounts, say, store_checkouts};
+use crate::cli::{CliError, log, say, store, users};
 use crate::mount::fs::{Fs, OpenError};
 use crate::mount::fuse::inherited::{self, Inherited};
 use crate::mount::fuse::session::{Appearance, Session};
-use crate::mount::fuse::{table, unmount};
+use crate::mount::fuse::table::{self, unmount};
 use npyfs_base::options::FsOptions;
 use npyfs_core::checkout::history::checkouts::Checkouts;
 use npyfs_core::checkout::records::holder;
@@ -31,9 +41,6 @@ use npyfs_hdf5::{H5, Reach};
 use npyfs_io::kept::kept_path;
 use npyfs_io::remote::{Address, cache_path};
 use npyfs_io::storage::Disk;
-
-mod background;
-pub mod helper;
 
 /// Mount a store as a directory of .npy files.
 ///
@@ -115,10 +122,10 @@ pub fn run(mut args: Args) -> Result<(), CliError> {
         options.warn();
     }
     if !args.foreground {
-        return background::start(&args);
+        return start(&args);
     }
     if args.announce {
-        background::take_secrets();
+        take_secrets();
     }
     args.store = store;
     // Before anything else is opened.
@@ -158,7 +165,7 @@ fn raise_file_limit() {
 fn serve(args: &Args, options: MountOptions, inherited: Option<Inherited>) -> Result<(), CliError> {
     raise_file_limit();
     if args.announce {
-        background::leave_terminal(&args.mount_point);
+        leave_terminal(&args.mount_point);
     }
     let far = Address::parse(&args.store).is_some();
     check_cache(&options.fs, far, &args.mount_point)?;
@@ -171,8 +178,8 @@ fn serve(args: &Args, options: MountOptions, inherited: Option<Inherited>) -> Re
     let mount_point = std::path::absolute(&args.mount_point).unwrap_or_default();
     holder::begin(format!("npyfs mount at {}", mount_point.display()), say);
     let checkouts = match writable {
-        true => store_checkouts::checkouts_to_write(&store, args.checkouts.as_deref()),
-        false => store_checkouts::checkouts(&store, args.checkouts.as_deref()),
+        true => store::checkouts_to_write(&store, args.checkouts.as_deref()),
+        false => store::checkouts(&store, args.checkouts.as_deref()),
     };
     let checkouts = checkouts.map_err(|e| CliError::store(e.message))?;
     let checkouts = checkouts.asking(&options.fs.remote);
@@ -244,7 +251,7 @@ fn serve_store(
     }
     let (session, shown) = match inherited {
         Some(inherited) => {
-            saved::keep(&fs, store, &args.mount_point, !args.announce);
+            log::keep(&fs, store, &args.mount_point, !args.announce);
             let session = Session::serve(fs, inherited);
             let session = session.map_err(|why| {
                 CliError::mount(format!(
@@ -256,7 +263,7 @@ fn serve_store(
         }
         None => {
             let mount_point = check_mount_point(&args.mount_point, store)?;
-            saved::keep(&fs, store, &mount_point, !args.announce);
+            log::keep(&fs, store, &mount_point, !args.announce);
             let session = mount(fs, &mount_point, options, store, writable)?;
             (session, mount_point.display().to_string())
         }
@@ -268,7 +275,7 @@ fn serve_store(
     }
     if args.announce {
         // If the process in front is gone, dropping the session unmounts.
-        background::detach(session.device())
+        detach(session.device())
             .map_err(|reason| CliError::mount(format!("cannot mount at {shown}: {reason}")))?;
     } else {
         let read_ahead = session.read_ahead().map_or_else(
@@ -335,7 +342,7 @@ fn open(
     let h5 = H5::workers(Reach::of(store, options.external).with(checkouts.dir()));
     let formats = formats::registry();
     let refused = |refusal: OpenError| {
-        let hint = store_checkouts::hint(&args.store);
+        let hint = store::hint(&args.store);
         let begin = match args.checkout {
             Some(_) if hint.is_empty() && !store.exists() && Address::parse(store).is_none() => {
                 "; npyfs new makes an empty store"
@@ -437,7 +444,7 @@ fn check_mount_point(given: &Path, store: &Path) -> Result<PathBuf, CliError> {
 fn by_whom(top: &table::Mounted) -> String {
     let me = rustix::process::geteuid().as_raw();
     match top.owner {
-        Some(owner) if owner != me => format!(", by {}", accounts::name_of_user(owner)),
+        Some(owner) if owner != me => format!(", by {}", users::name_of_user(owner)),
         _ => String::new(),
     }
 }
@@ -460,7 +467,7 @@ fn check_rights(allow_other: bool) -> Result<(), CliError> {
     if rustix::process::geteuid().is_root() {
         return Ok(());
     }
-    if unmount::helper().is_none() {
+    if table::fuse_helper().is_none() {
         return Err(CliError::mount(
             "fusermount3 is not installed (package fuse3); only root can mount without it",
         ));
@@ -479,7 +486,8 @@ fn user_allow_other() -> bool {
         .is_ok_and(|text| text.lines().any(|line| line.trim() == "user_allow_other"))
 }
 
-/// Sends a state, such as `READY=1`, to the service manager as sd_notify(3) does. Without `NOTIFY_SOCKET` there is none.
+/// Sends a state, such as `READY=1`, to the service manager as sd_notify(3) does. Without `NOTIFY_SOCKET` there is
+/// none.
 fn notify(state: &str) {
     let Some(name) = std::env::var_os("NOTIFY_SOCKET") else {
         return;
@@ -499,5 +507,220 @@ fn send_state(name: &[u8], state: &str) -> std::io::Result<()> {
         None => SocketAddr::from_pathname(std::ffi::OsStr::from_bytes(name))?,
     };
     UnixDatagram::unbound()?.send_to_addr(state.as_bytes(), &address)?;
+    Ok(())
+}
+
+/// The time that a mount may take to answer.
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(30);
+
+/// The time for a late process to clean up.
+const CLEANUP_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// Bytes that are read from the process in front at most.
+const LONGEST: u64 = 1 << 20;
+
+/// Takes over the addresses with secrets that the process in front was given. They come through the standard input:
+/// command lines and environments can be read by others, and are handed on.
+fn take_secrets() {
+    let mut given = String::new();
+    // A process without them fails with an error about the address.
+    let _ = io::stdin().take(LONGEST).read_to_string(&mut given);
+    for address in given.lines() {
+        Address::hide_secret(Path::new(address));
+        Address::hide_user(address);
+    }
+}
+
+/// Hands the addresses with secrets to the process in the background.
+fn hand_over(child: &mut Child) {
+    if let Some(mut pipe) = child.stdin.take() {
+        // A child that has ended has printed the reason.
+        let _ = pipe.write_all(Address::secrets().join("\n").as_bytes());
+    }
+}
+
+/// Mounts in another process and returns when the mount has answered this one.
+fn start(args: &Args) -> Result<(), CliError> {
+    let shown = args.mount_point.display();
+    let descriptor = inherited::number(&args.mount_point);
+    if let Some(number) = descriptor {
+        // The child inherits this.
+        inherited::check(number).map_err(|why| unusable(&args.mount_point, &why))?;
+    }
+    // If the working directory is the mount point, a relative path still leads to the directory below the mount.
+    let path = table::resolve(&args.mount_point).unwrap_or_else(|_| args.mount_point.clone());
+    let mut child = command(args).spawn().map_err(|error| {
+        CliError::mount(format!("cannot start a process in the background: {error}"))
+    })?;
+    hand_over(&mut child);
+    let seen = descriptor.is_none().then_some(path.as_path());
+    let word = child.stdout.take().map(|pipe| wait(pipe, seen));
+    match word {
+        Some(Announcement::Matches) => Ok(()),
+        Some(Announcement::Mismatch) => {
+            stop(&mut child, &path);
+            Err(CliError::mount(format!(
+                "mount point {shown} shows something else than the new mount"
+            )))
+        }
+        Some(Announcement::TimedOut) => {
+            stop(&mut child, &path);
+            Err(CliError::mount(format!(
+                "the mount at {shown} did not answer in {} seconds",
+                ANSWER_TIMEOUT.as_secs()
+            )))
+        }
+        Some(Announcement::Ended) | None => Err(outcome(&mut child, &args.mount_point)),
+    }
+}
+
+/// Returns the command line of the process in the background.
+fn command(args: &Args) -> Command {
+    let mut command = Command::new("/proc/self/exe");
+    command
+        .arg0("npyfs")
+        .args(["mount", "--foreground", "--announce"]);
+    for list in &args.options {
+        // One argument, so that a list may begin with a hyphen.
+        command.arg(format!("-o{}", options::without_secrets(list)));
+    }
+    if let Some(name) = &args.checkout {
+        command.arg("--checkout").arg(name);
+    }
+    if let Some(id) = &args.at {
+        command.arg("--at").arg(id);
+    }
+    if let Some(dir) = &args.checkouts {
+        command.arg("--checkouts").arg(dir);
+    }
+    // A query may hold a secret, and everybody can read a command line.
+    let store = Address::hide_secret(&args.store);
+    command.arg("--").arg(store).arg(&args.mount_point);
+    let input = match Address::secrets().is_empty() {
+        true => Stdio::null(),
+        false => Stdio::piped(),
+    };
+    command.stdin(input).stdout(Stdio::piped());
+    command
+}
+
+/// The answer of the process in the background.
+enum Announcement {
+    /// The announced mount answers.
+    Matches,
+    /// The mount point answers, but as something else.
+    Mismatch,
+    /// The pipe ended without an announcement.
+    Ended,
+    /// The time is over.
+    TimedOut,
+}
+
+/// Waits for the announcement, in a thread of its own: neither reading the pipe nor `stat` of a mount has a time limit.
+/// Without a mount point to look at, the announcement is enough.
+fn wait(pipe: ChildStdout, mount_point: Option<&Path>) -> Announcement {
+    let (sender, heard) = channel();
+    let mount_point = mount_point.map(Path::to_owned);
+    thread::spawn(move || {
+        let mut line = String::new();
+        let read = BufReader::new(pipe).read_line(&mut line);
+        let heard = if read.is_ok() && line.ends_with('\n') {
+            match mount_point.map(|path| path.metadata()) {
+                None => Announcement::Matches,
+                Some(Ok(seen)) if announcement(Some(seen.dev())) == line => Announcement::Matches,
+                Some(_) => Announcement::Mismatch,
+            }
+        } else {
+            Announcement::Ended
+        };
+        let _ = sender.send(heard);
+    });
+    match heard.recv_timeout(ANSWER_TIMEOUT) {
+        Ok(word) => word,
+        Err(RecvTimeoutError::Timeout) => Announcement::TimedOut,
+        Err(RecvTimeoutError::Disconnected) => Announcement::Ended,
+    }
+}
+
+/// Returns the line that announces a mount, by its device number if it has been made here.
+fn announcement(device: Option<Dev>) -> String {
+    match device {
+        Some(device) => format!("{}:{}\n", major(device), minor(device)),
+        None => "served\n".to_owned(),
+    }
+}
+
+/// Returns the error of a child that has ended, or is about to, and has printed why.
+fn outcome(child: &mut Child, mount_point: &Path) -> CliError {
+    let shown = mount_point.display();
+    match child.wait() {
+        Ok(status) => match status.code().and_then(|code| u8::try_from(code).ok()) {
+            Some(code @ 1..) => CliError {
+                code,
+                message: String::new(),
+            },
+            _ => CliError::mount(format!(
+                "mounting at {shown} was stopped before it was done ({status})"
+            )),
+        },
+        Err(error) => CliError::mount(format!(
+            "the process that mounts at {shown} is lost: {error}"
+        )),
+    }
+}
+
+/// Ends the child, and takes back what it mounted.
+fn stop(child: &mut Child, mount_point: &Path) {
+    if let Some(pid) = i32::try_from(child.id()).ok().and_then(Pid::from_raw) {
+        // The child may have ended by itself.
+        let _ = kill_process(pid, Signal::TERM);
+    }
+    let deadline = Instant::now() + CLEANUP_TIMEOUT;
+    while Instant::now() < deadline {
+        if !matches!(child.try_wait(), Ok(None)) {
+            return;
+        }
+        thread::sleep(Duration::from_millis(50));
+    }
+    let _ = child.kill();
+    let _ = child.wait();
+    if table::at(mount_point).is_ok_and(|top| top.is_some_and(|top| top.is_ours())) {
+        let _ = unmount(mount_point, true);
+    }
+}
+
+/// Takes this process, and what it will start, away from the caller's terminal.
+///
+/// The serving process calls this before anything else. At an automount point this does nothing yet: the kernel lets in
+/// only the process group that mounts there, and any other process would wait for the mount that it is about to make.
+fn leave_terminal(mount_point: &Path) {
+    let top = table::resolve(mount_point).and_then(|path| table::at(&path));
+    if !matches!(top, Ok(Some(top)) if top.is_automount()) {
+        own_session();
+    }
+}
+
+/// Makes this process the leader of a session of its own.
+fn own_session() {
+    // Fails only for the leader of a process group, which needs no new session.
+    let _ = rustix::process::setsid();
+}
+
+/// Announces the mount to the process in front, and closes everything inherited from the caller.
+fn detach(device: Option<Dev>) -> io::Result<()> {
+    own_session();
+    // Process lists would show the name of the link it was started by.
+    let _ = rustix::thread::set_name(c"npyfs");
+    std::env::set_current_dir("/")?;
+    let null = OpenOptions::new()
+        .read(true)
+        .write(true)
+        .open("/dev/null")?;
+    rustix::stdio::dup2_stdin(&null)?;
+    rustix::stdio::dup2_stderr(&null)?;
+    let mut stdout = io::stdout();
+    stdout.write_all(announcement(device).as_bytes())?;
+    stdout.flush()?;
+    rustix::stdio::dup2_stdout(&null)?;
     Ok(())
 }

@@ -1,4 +1,4 @@
-//! `npyfs new`: makes an empty store.
+//! New stores: `npyfs new` makes an empty one, `npyfs demo` writes small ones to try things on.
 
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
@@ -9,7 +9,7 @@ use clap::builder::PossibleValuesParser;
 use crate::cli::progress::end_cleanly;
 use crate::cli::{CliError, output};
 use npyfs_base::printable;
-use npyfs_core::formats;
+use npyfs_core::formats::{self, demo};
 use npyfs_core::store::new_store::NewStore;
 use npyfs_hdf5::program::program;
 use npyfs_io::content::{Content, InMemory};
@@ -41,7 +41,7 @@ pub struct Args {
     email: Option<String>,
 }
 
-/// Runs the command.
+/// Runs `npyfs new`.
 pub fn run(args: &Args) -> Result<(), CliError> {
     let registry = formats::registry();
     let format = registry.named(&args.kind);
@@ -73,4 +73,24 @@ fn read_axis(given: &str) -> Result<(String, Arc<dyn Content>), CliError> {
         _ => failed(&e),
     })?;
     Ok((name.to_owned(), Arc::new(InMemory(bytes))))
+}
+
+/// Write demonstration stores into a directory; files that are there already are left alone.
+#[derive(clap::Args, Debug)]
+pub struct DemoArgs {
+    /// The directory; made if it does not exist
+    dir: PathBuf,
+}
+
+/// Runs `npyfs demo`.
+pub fn demo(args: &DemoArgs) -> Result<(), CliError> {
+    let written = demo::write_all(&args.dir, Some(program()))
+        .map_err(|e| CliError::store(format!("{}: {e}", args.dir.display())))?;
+    let mut text = String::new();
+    for (path, made) in written {
+        let what = if made { "written" } else { "left as it is" };
+        let name = printable::name(path.as_os_str().as_encoded_bytes());
+        text.push_str(&format!("{name} {what}\n"));
+    }
+    output::print(text.as_bytes())
 }

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use crate::cli::progress::Progress;
-use crate::cli::{CliError, figures, options, say, store_checkouts};
+use crate::cli::{CliError, figures, options, say, store};
 use npyfs_core::dataset::context::Context;
 use npyfs_core::formats;
 use npyfs_core::tree::{Directory, Node};
@@ -34,7 +34,7 @@ pub struct Args {
 /// Runs the command.
 pub fn run(args: &Args) -> Result<(), CliError> {
     if let Some(out) = &args.out {
-        store_checkouts::refuse_to_write_at(out)?;
+        store::refuse_to_write_at(out)?;
     }
     let options = args.options.iter().map(String::as_str);
     let mut options = options::parse(options).map_err(CliError::usage)?.fs;

@@ -12,10 +12,10 @@ use serde::Serialize;
 use serde_json::{Value as Json, json};
 
 use crate::cli::figures::{self, Table};
-use crate::cli::output::{Report, print_json};
+use crate::cli::output::{self, Report, print_json};
 use crate::cli::umount::with_timeout;
-use crate::cli::users::{MountUser, names, users_of};
-use crate::cli::{CliError, accounts, log, output};
+use crate::cli::users::{self, MountUser, names, users_of};
+use crate::cli::{CliError, log};
 use crate::mount::fuse::table::{self, Mounted};
 use npyfs_base::journal::Line;
 use npyfs_base::options::FsOptions;
@@ -198,7 +198,7 @@ impl MountStatus {
             store: mounted.source.to_string_lossy().into_owned(),
             state,
             writable: !mounted.read_only,
-            user: mounted.owner.map(accounts::name_of_user),
+            user: mounted.owner.map(users::name_of_user),
             options: status.map(options),
             checkout: status.and_then(|status| CheckoutStatus::of(&status["checkout"])),
             refused: answer.as_ref().map(|answer| Refusals {
@@ -347,7 +347,8 @@ fn options(status: &Json) -> Json {
     Json::Object(options)
 }
 
-/// Returns whether a process here is one of npyfs: a mount of another PID namespace says a number that means another one.
+/// Returns whether a process here is one of npyfs: a mount of another PID namespace says a number that means another
+/// one.
 fn is_npyfs(pid: u32) -> bool {
     let name = std::fs::read_to_string(format!("/proc/{pid}/comm"));
     name.is_ok_and(|name| name.trim_end() == "npyfs")

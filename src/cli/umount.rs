@@ -14,20 +14,21 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
 use serde::Deserialize;
 
-use crate::cli::users::{told, users_of};
-use crate::cli::{CliError, accounts, log, say, store_checkouts};
-use crate::mount::fuse::table;
-use crate::mount::fuse::unmount::unmount;
+use crate::cli::users::{self, told, users_of};
+use crate::cli::{CliError, log, say, store};
+use crate::mount::fuse::table::{self, unmount};
 use npyfs_base::journal::Line;
 
-/// The number of attempts at a mount that is busy, and the pause between two: some programs use a mount for a moment only.
+/// The number of attempts at a mount that is busy, and the pause between two: some programs use a mount for a moment
+/// only.
 const ATTEMPTS: usize = 40;
 const GLANCE: Duration = Duration::from_millis(20);
 
 /// The time that an accepted unmount may take to show in the mount table.
 const TABLE_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// The time that the process of a mount may take to end. It stays as long as another mount namespace has a copy of the mount.
+/// The time that the process of a mount may take to end. It stays as long as another mount namespace has a copy of the
+/// mount.
 const END_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// The number of looks at files that a program may still be writing before `umount` reports them.
@@ -59,7 +60,7 @@ impl Args {
 
 /// Runs the command.
 pub fn run(args: Args) -> Result<(), CliError> {
-    store_checkouts::refuse_address(&args.mount_point)?;
+    store::refuse_address(&args.mount_point)?;
     let shown = args.mount_point.display();
     let failed = |reason: &dyn std::fmt::Display| {
         CliError::mount(format!("cannot unmount {shown}: {reason}"))
@@ -155,7 +156,7 @@ fn belongs_to_others(mounted: &table::Mounted, shown: &Path) -> Option<String> {
     if me.is_root() {
         return None;
     }
-    let name = accounts::name_of_user(owner);
+    let name = users::name_of_user(owner);
     let who = match owner {
         0 => "root".to_owned(),
         _ => format!("{name} and root"),
@@ -200,8 +201,8 @@ struct WriteStatus {
     daemon: Option<OwnedFd>,
 }
 
-/// Makes a writable mount store all writes, and returns the writes that were not stored. With `may_fail`, a failure counts as
-/// all stored. So does a mount that is dead or another user's, which cannot be asked.
+/// Makes a writable mount store all writes, and returns the writes that were not stored. With `may_fail`, a failure
+/// counts as all stored. So does a mount that is dead or another user's, which cannot be asked.
 fn sync_and_report(path: &Path, may_fail: bool) -> io::Result<WriteStatus> {
     let asked = path.to_owned();
     let answer = with_timeout(SYNC_TIMEOUT, move || {
@@ -240,8 +241,8 @@ fn daemon(pid: i32) -> Option<OwnedFd> {
     (name.trim_end() == "npyfs").then_some(process)
 }
 
-/// Waits until the process of a mount has ended, because the next command may need its lock on the checkout. The wait is limited:
-/// everything is stored already.
+/// Waits until the process of a mount has ended, because the next command may need its lock on the checkout. The wait
+/// is limited: everything is stored already.
 fn wait_for_end(daemon: &OwnedFd) {
     let timeout = Timespec {
         tv_sec: END_TIMEOUT.as_secs() as i64,
@@ -288,7 +289,7 @@ fn sync_with_reason(path: &Path) -> io::Result<()> {
 pub fn sync(mount_point: &Path) -> Result<(), CliError> {
     let shown = mount_point.display();
     let failed = |reason: io::Error| CliError::object(format!("{shown}: {reason}"));
-    store_checkouts::refuse_address(mount_point)?;
+    store::refuse_address(mount_point)?;
     let path = table::resolve(mount_point).map_err(failed)?;
     mounted_at(&path, mount_point).map_err(CliError::object)?;
     with_timeout(SYNC_TIMEOUT, move || sync_with_reason(&path)).map_err(failed)

@@ -1,8 +1,15 @@
-//! The processes that use a mount. Asks `/proc`, never the mount, which may be dead or stuck.
+//! Who uses a mount, and whose it is: the processes that work in it, users and groups by name, as this host knows them,
+//! and why a mount cannot be looked into: it is dead, or another user's.
+//!
+//! Processes are looked for in `/proc`, never in the mount, which may be dead or stuck.
 
+use std::io;
 use std::path::{Path, PathBuf};
 
+use nix::unistd::{Group, Uid, User};
 use serde::Serialize;
+
+use crate::mount::fuse::table::{self, Mounted};
 
 /// The number of processes that a message names.
 const MOST_USERS: usize = 3;
@@ -19,8 +26,8 @@ pub struct MountUser {
     pub program: String,
 }
 
-/// Returns the processes that have a file of a mount open or mapped, or work in its directories, as far as this user may see
-/// them. Asks `/proc`, not the mount.
+/// Returns the processes that have a file of a mount open or mapped, or work in its directories, as far as this user
+/// may see them. Asks `/proc`, not the mount.
 pub fn users_of(mount: &Path) -> Vec<MountUser> {
     let Ok(processes) = std::fs::read_dir("/proc") else {
         return Vec::new();
@@ -77,6 +84,48 @@ fn uses(process: &Path, mount: &Path) -> bool {
         files.flatten().any(|file| leads_there(&file.path()))
     };
     LINKS.iter().any(|link| leads_there(&process.join(link))) || open() || maps()
+}
+
+/// Returns the number of a user, if there is one of that name.
+pub(super) fn user(name: &str) -> Option<u32> {
+    Some(User::from_name(name).ok()??.uid.as_raw())
+}
+
+/// Returns the number of a group, if there is one of that name.
+pub(super) fn group(name: &str) -> Option<u32> {
+    Some(Group::from_name(name).ok()??.gid.as_raw())
+}
+
+/// Returns the name of a user, or the number if the user has no name.
+pub(super) fn name_of_user(id: u32) -> String {
+    match User::from_uid(Uid::from_raw(id)) {
+        Ok(Some(user)) => user.name,
+        _ => format!("user {id}"),
+    }
+}
+
+/// Says why a mount cannot be looked into.
+pub fn out_of_reach(at: &Path, e: &io::Error) -> String {
+    let shown = at.display();
+    match e.raw_os_error() {
+        Some(libc::ENOTCONN | libc::ECONNABORTED) => format!(
+            "{shown}: the process of this mount is gone (npyfs umount {shown} takes the mount away)"
+        ),
+        Some(libc::EACCES | libc::EPERM) => match table::at(at).ok().flatten() {
+            Some(Mounted {
+                owner: Some(owner), ..
+            }) => {
+                let owner = name_of_user(owner);
+                let what = match at.metadata() {
+                    Ok(_) => "who alone sees what it does",
+                    Err(_) => "who alone may look into it: it was made without -o allow_other",
+                };
+                format!("{shown}: {e}: this is a mount of {owner}, {what}")
+            }
+            _ => format!("{shown}: {e}"),
+        },
+        _ => format!("{shown}: {e}"),
+    }
 }
 
 #[cfg(test)]

@@ -12,7 +12,6 @@ mod read_ahead;
 mod scheduling;
 pub mod session;
 pub mod table;
-pub mod unmount;
 
 use std::ffi::OsStr;
 use std::io;

@@ -7,8 +7,7 @@ use std::path::{Component, Path, PathBuf};
 use rustix::fs::{XattrFlags, removexattr, setxattr};
 use serde_json::Value as Json;
 
-use super::base::BaseStore;
-use super::layers::{CheckoutArgs, OPTION, in_use, print, refused};
+use super::layers::{BaseStore, CheckoutArgs, OPTION, in_use, print, refused};
 use crate::cli::{CliError, log, place};
 use crate::mount::fuse::table;
 use npyfs_base::printable;

@@ -1,18 +1,21 @@
-//! `npyfs checkout diff`: lists what a checkout changes of the store.
+//! `npyfs checkout diff`: lists what a checkout changes of the store. `revert --dry-run` and staging areas give such a
+//! list as well.
 
 use std::collections::HashSet;
 use std::path::{Component, Path};
 use std::sync::Arc;
 
+use serde::Serialize;
+
 use super::attr::described;
-use super::base::{BaseStore, describe};
-use super::changes::{ChangeKind, Changes};
 use super::layers::{
-    BEHIND, CheckoutArgs, Selected, line_of, print_misfits, refused, writing_mount,
+    BEHIND, BaseStore, CheckoutArgs, Selected, describe, line_of, print_misfits, refused,
+    writing_mount,
 };
 use super::mounted::sync_for_a_look;
-use crate::cli::output::OutputFormat;
+use crate::cli::output::{Listing, Name, OutputFormat, Report};
 use crate::cli::{CliError, say};
+use npyfs_base::printable;
 use npyfs_core::checkout::history::checkouts::Summary;
 use npyfs_core::checkout::records::attribute;
 use npyfs_core::checkout::records::entry::LayerEntry;
@@ -90,7 +93,8 @@ pub(super) fn diff(
     }
 }
 
-/// Returns the changes of a checkout, its objects that do not fit the store, and the number of objects that cannot be read.
+/// Returns the changes of a checkout, its objects that do not fit the store, and the number of objects that cannot be
+/// read.
 fn list(
     found: &Selected,
     summary: &Summary,
@@ -239,5 +243,78 @@ fn print_changed_base(changed: &[String]) {
     let more = changed.len().saturating_sub(MOST_FILES);
     if more > 0 {
         say(&format!("and {more} more files"));
+    }
+}
+
+/// The kind of a change.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub(super) enum ChangeKind {
+    Added,
+    Modified,
+    Deleted,
+}
+
+impl ChangeKind {
+    fn letter(self) -> char {
+        match self {
+            Self::Added => 'A',
+            Self::Modified => 'M',
+            Self::Deleted => 'D',
+        }
+    }
+}
+
+/// A change of one object.
+#[derive(Serialize)]
+struct Change {
+    change: ChangeKind,
+    #[serde(flatten)]
+    name: Name,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    description: Option<String>,
+}
+
+/// The changes of a checkout or staging area.
+#[derive(Default, Serialize)]
+pub(super) struct Changes {
+    changes: Vec<Change>,
+    /// Objects that are not complete, a line for each.
+    pub(super) incomplete: Vec<String>,
+    /// Files of the store that changed after the checkout was begun.
+    pub(super) changed_below: Vec<String>,
+}
+
+impl Changes {
+    /// Adds a change.
+    pub(super) fn add(&mut self, change: ChangeKind, name: &[u8], description: Option<String>) {
+        self.changes.push(Change {
+            change,
+            name: Name::new(name),
+            description,
+        });
+    }
+}
+
+impl Report for Changes {
+    fn text(&self) -> String {
+        let mut text = String::new();
+        for change in &self.changes {
+            text += &format!("{} {}", change.change.letter(), change.name);
+            if let Some(description) = &change.description {
+                text += &format!("  {}", printable::line(description));
+            }
+            text.push('\n');
+        }
+        text
+    }
+}
+
+impl Listing for Changes {
+    /// The letter, a blank and the name of each change.
+    fn names(&self) -> Vec<Vec<u8>> {
+        let head = |change: &Change| format!("{} ", change.change.letter()).into_bytes();
+        let named = |change: &Change| [&*head(change), &*change.name.0].concat();
+        self.changes.iter().map(named).collect()
     }
 }

@@ -1,4 +1,5 @@
-//! The checkout commands on HDF5 stores, whose checkouts are layers of new files.
+//! The checkouts of HDF5 stores, which are layers of new files: how a command names one, `commit` and `discard`, and
+//! the store below them, opened to look at it with layers on top.
 
 use std::cell::LazyCell;
 use std::fmt::Write as _;
@@ -7,26 +8,33 @@ use std::sync::Arc;
 
 use serde_json::Value as Json;
 
-use super::base::BaseStore;
 use super::mounted;
-use crate::cli::out_of_reach::out_of_reach;
-use crate::cli::output;
 use crate::cli::progress::Progress;
-use crate::cli::{CliError, options, say, store_checkouts};
+use crate::cli::users::out_of_reach;
+use crate::cli::{CliError, options, output, say, store};
 use crate::mount::fuse::table;
-use npyfs_base::error::{Error, ErrorKind};
-use npyfs_base::options::RemoteSettings;
+use npyfs_base::error::{self, Error, ErrorKind};
+use npyfs_base::npy::parse::{self, LONGEST_HEADER};
+use npyfs_base::options::{FsOptions, RemoteSettings};
 use npyfs_base::printable;
 use npyfs_core::checkout::history::checkouts::{Checkouts, Summary};
 use npyfs_core::checkout::records::attribute;
 use npyfs_core::checkout::records::fit::Misfit;
 use npyfs_core::checkout::records::index::KeptObject;
 use npyfs_core::checkout::records::layer_files::LayerFiles;
-use npyfs_core::checkout::verbs::commit::{self, Candidate, CommitRefusal, Committed, Wish};
+use npyfs_core::checkout::verbs::commit::{
+    self, Candidate, CommitRefusal, Committed, Outcome, Wish,
+};
 use npyfs_core::checkout::verbs::conflict::Conflict;
+use npyfs_core::checkout::view::View;
+use npyfs_core::checkout::view::is_empty_group;
+use npyfs_core::dataset::context::Context;
 use npyfs_core::formats;
 use npyfs_core::formats::store_path::StorePath;
 use npyfs_core::store::target::describe_incomplete;
+use npyfs_core::tree::{Directory, Node};
+use npyfs_hdf5::{H5, Reach};
+use npyfs_io::content::Content;
 use npyfs_io::remote::Address;
 use npyfs_io::storage::Disk;
 
@@ -83,7 +91,7 @@ impl CheckoutArgs {
     /// Finds the checkouts of the store. If it is given by a mount point, the name is that of the mounted checkout.
     pub(super) fn find(&self, name: Option<&str>) -> Result<Selected, CliError> {
         let store = StorePath::of(&self.store).store;
-        store_checkouts::check_place(&store, self.checkouts.as_deref()).map_err(refused)?;
+        store::check_place(&store, self.checkouts.as_deref()).map_err(refused)?;
         self.find_if_any(name)
     }
 
@@ -99,8 +107,7 @@ impl CheckoutArgs {
         }
         if Address::parse(&place.store).is_some() {
             if name.is_some() {
-                store_checkouts::check_place(&place.store, self.checkouts.as_deref())
-                    .map_err(refused)?;
+                store::check_place(&place.store, self.checkouts.as_deref()).map_err(refused)?;
             }
             return Ok(Selected {
                 checkouts: self.checkouts_of(&place.store)?,
@@ -112,7 +119,7 @@ impl CheckoutArgs {
         let given = &place.store;
         let shown = given.display();
         let fail = |e: &dyn std::fmt::Display| CliError::store(format!("{shown}: {e}"));
-        let missing = |e: std::io::Error| fail(&format!("{e}{}", store_checkouts::hint(given)));
+        let missing = |e: std::io::Error| fail(&format!("{e}{}", store::hint(given)));
         let path = table::resolve(given).map_err(missing)?;
         let mounted = table::at(&path).map_err(|e| fail(&e))?;
         if mounted.is_some_and(|mounted| mounted.is_ours()) {
@@ -141,8 +148,7 @@ impl CheckoutArgs {
 
     /// Returns the checkouts of a store.
     fn checkouts_of(&self, store: &Path) -> Result<Checkouts, CliError> {
-        let checkouts =
-            store_checkouts::checkouts(store, self.checkouts.as_deref()).map_err(refused)?;
+        let checkouts = store::checkouts(store, self.checkouts.as_deref()).map_err(refused)?;
         Ok(checkouts.asking(&self.remote()?))
     }
 
@@ -180,8 +186,8 @@ impl CheckoutArgs {
 }
 
 impl Selected {
-    /// Returns the name of the checkout that a look at the store shows: the selected one, that of the mount that was named, or
-    /// the only one that is not committed.
+    /// Returns the name of the checkout that a look at the store shows: the selected one, that of the mount that was
+    /// named, or the only one that is not committed.
     pub(super) fn name_if_shown(&self) -> Result<Option<String>, CliError> {
         match (&self.name, &self.waiting) {
             (None, None) => self.only(),
@@ -468,4 +474,116 @@ pub(super) fn discard(
     let objects = summary.changes.count_changed();
     let name = printable::name(name.as_bytes());
     print(&format!("discarded {name}: {objects} changes\n"))
+}
+
+/// The most members of an object that are named.
+const MOST_MEMBERS: usize = 8;
+
+/// The number of bytes of a file in which its header is looked for first.
+const SHORT_HEAD: usize = 4096;
+
+/// An open store, without layers.
+pub(super) struct BaseStore {
+    /// The cache, the workers and the options.
+    pub(super) context: Arc<Context>,
+    /// The root of the store.
+    pub(super) base: Arc<dyn Directory>,
+}
+
+impl BaseStore {
+    /// Opens the store of these checkouts, with the error of a command.
+    pub(super) fn open(checkouts: &Checkouts) -> Result<Self, CliError> {
+        Self::try_open(checkouts).map_err(|e| CliError::store(e.message))
+    }
+
+    /// Opens the store of these checkouts.
+    pub(super) fn try_open(checkouts: &Checkouts) -> error::Result<Self> {
+        let options = FsOptions {
+            remote: checkouts.remote().clone(),
+            ..FsOptions::default()
+        };
+        let reach = Reach::of(checkouts.store(), options.external).with(checkouts.dir());
+        let h5 = H5::workers(reach);
+        let context = Arc::new(Context::new(h5, options));
+        let base = formats::open(checkouts.store(), &context, &formats::registry(), || true)?;
+        Ok(Self { context, base })
+    }
+
+    /// Returns the store with layers on top, lowest first.
+    pub(super) fn with<'a>(&self, layers: impl IntoIterator<Item = &'a LayerFiles>) -> Arc<View> {
+        self.over(layers.into_iter().cloned().collect())
+    }
+
+    /// Returns what a commit would make of the store, with its layers on top.
+    pub(super) fn outcome(&self, layers: Vec<LayerFiles>) -> Box<dyn Outcome> {
+        Box::new(self.over(layers))
+    }
+
+    fn over(&self, layers: Vec<LayerFiles>) -> Arc<View> {
+        View::over(
+            self.base.clone(),
+            &self.context,
+            &formats::registry(),
+            layers,
+        )
+    }
+
+    /// Returns whether the object of a layer is a group with nothing in it.
+    fn is_group(&self, layer: &LayerFiles, key: &str) -> bool {
+        is_empty_group(layer, key, &|layer| self.with([layer]))
+    }
+}
+
+/// Describes the type and shape of a node in a few words.
+pub(super) fn describe(node: &Node) -> String {
+    let described = match node {
+        Node::Symlink(link) => Ok(format!("-> {}", String::from_utf8_lossy(&link.target))),
+        Node::File(file) => file.open().and_then(|content| head(&*content)),
+        Node::Directory(dir) => members(&**dir),
+    };
+    described.unwrap_or_else(|e| format!("cannot be read: {e}"))
+}
+
+/// Describes a file by its header.
+fn head(content: &dyn Content) -> error::Result<String> {
+    let read = |most: usize| {
+        let len = usize::try_from(content.len()).unwrap_or(usize::MAX);
+        let mut head = vec![0; len.min(most)];
+        content.read_at(0, &mut head).map(|()| head)
+    };
+    let header = match parse::parse(&read(SHORT_HEAD)?) {
+        Ok(header) => Ok(header),
+        Err(_) => parse::parse(&read(LONGEST_HEADER)?),
+    };
+    Ok(match header {
+        Ok(header) => {
+            let shape: Vec<_> = header.shape.iter().map(u64::to_string).collect();
+            let comma = if shape.len() == 1 { "," } else { "" };
+            format!("{} ({}{comma})", header.dtype.name(), shape.join(", "))
+        }
+        // An .npz or a text.
+        Err(_) => format!("{} bytes", content.len()),
+    })
+}
+
+/// Describes a directory by its members.
+fn members(dir: &dyn Directory) -> error::Result<String> {
+    let listing = dir.list()?;
+    if dir.is_store() {
+        return Ok(format!("{} store", dir.format()?));
+    }
+    if listing.is_empty() {
+        return Ok("empty group".to_owned());
+    }
+    if listing.len() > MOST_MEMBERS {
+        return Ok(format!("{} members", listing.len()));
+    }
+    let shown = listing.iter().map(|(name, node)| {
+        let name = String::from_utf8_lossy(&name).into_owned();
+        match &*node {
+            Node::Directory(_) => format!("{name}/"),
+            node => format!("{name} {}", describe(node)),
+        }
+    });
+    Ok(shown.collect::<Vec<_>>().join("; "))
 }

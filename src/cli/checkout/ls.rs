@@ -4,8 +4,7 @@ use std::collections::BTreeSet;
 
 use serde::Serialize;
 
-use super::base::BaseStore;
-use super::layers::{CheckoutArgs, SHORT_ID, print_misfits, refused};
+use super::layers::{BaseStore, CheckoutArgs, SHORT_ID, print_misfits, refused};
 use crate::cli::output::{Listing, OutputFormat, Report, columns};
 use crate::cli::{CliError, say};
 use npyfs_base::error::Error;
@@ -108,8 +107,8 @@ struct Unfit {
 }
 
 impl Unfit {
-    /// Returns the misfits of one checkout, out of the misfits of all. A layer that is not committed comes after the `committed`
-    /// ones.
+    /// Returns the misfits of one checkout, out of the misfits of all. A layer that is not committed comes after the
+    /// `committed` ones.
     fn of(summary: &Summary, misfits: &[Misfit], committed: usize) -> Vec<Self> {
         let number = summary.commit.as_ref().map(|(number, _)| *number);
         let own = misfits.iter().filter(|misfit| match number {

@@ -6,9 +6,8 @@ use std::sync::Arc;
 
 use serde::Serialize;
 
-use super::base::BaseStore;
-use super::export::plan::{StoredParts, stored_as};
-use super::layers::{CheckoutArgs, line_of, refused};
+use super::export::{StoredParts, stored_as};
+use super::layers::{BaseStore, CheckoutArgs, line_of, refused};
 use crate::cli::output::{Listing, Name, OutputFormat, Report};
 use crate::cli::progress::{Progress, end_cleanly};
 use crate::cli::{CliError, figures, say};

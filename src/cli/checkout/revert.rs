@@ -3,10 +3,11 @@
 
 use std::sync::Arc;
 
-use super::base::{BaseStore, describe};
-use super::changes::{ChangeKind, Changes};
-use super::diff::{attribute_change, changed_base};
-use super::layers::{CheckoutArgs, MOST_SHOWN, OPTION, SHORT_ID, Selected, in_use, print, refused};
+use super::diff::{ChangeKind, Changes, attribute_change, changed_base};
+use super::layers::{
+    BaseStore, CheckoutArgs, MOST_SHOWN, OPTION, SHORT_ID, Selected, describe, in_use, print,
+    refused,
+};
 use crate::cli::output::OutputFormat;
 use crate::cli::{CliError, say};
 use npyfs_base::error::Result;

@@ -23,8 +23,7 @@ use crate::mount::fuse::adapter::{Adapter, Link};
 use crate::mount::fuse::inherited::Inherited;
 use crate::mount::fuse::read_ahead::ReadAhead;
 use crate::mount::fuse::scheduling::threads;
-use crate::mount::fuse::table;
-use crate::mount::fuse::unmount::unmount;
+use crate::mount::fuse::table::{self, unmount};
 use npyfs_base::thread;
 
 /// How long a stopped session waits for users of the mount before it detaches the mount.

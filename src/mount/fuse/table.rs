@@ -1,17 +1,22 @@
-//! The mount table of this process: `/proc/self/mountinfo`, parsed.
+//! The mount table of this process: `/proc/self/mountinfo`, parsed. Unmounting: by system call where allowed, otherwise
+//! through the setuid helper of FUSE.
 //!
-//! Answers which mounts are where without accessing the mounts themselves, which may be dead or hang. Assumes that
-//! given paths are absolute and contain no symbolic links.
+//! Never accesses the mounts themselves, which may be dead or hang: dead mounts are found and unmounted the same way.
+//! Assumes that given paths are absolute and contain no symbolic links.
 
 use std::ffi::{OsStr, OsString};
 use std::io;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
 
 use rustix::fs::{Dev, makedev};
+use rustix::mount::UnmountFlags;
+
+use npyfs_base::thread;
 
 /// The file system type of npyfs mounts.
-pub const FSTYPE: &str = "fuse.npyfs";
+const FSTYPE: &str = "fuse.npyfs";
 
 /// One mount.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -56,7 +61,8 @@ pub fn above(path: &Path) -> Option<PathBuf> {
     path.ancestors().find(ours).map(Path::to_owned)
 }
 
-/// Returns all mounts of npyfs that are not hidden below others at the same place, in the order in which they were made.
+/// Returns all mounts of npyfs that are not hidden below others at the same place, in the order in which they were
+/// made.
 pub fn ours() -> io::Result<Vec<Mounted>> {
     let table = std::fs::read("/proc/self/mountinfo")?;
     let mut seen = std::collections::HashSet::new();
@@ -159,6 +165,61 @@ pub fn resolve(path: &Path) -> io::Result<PathBuf> {
         }
         _ => Err(refusal),
     }
+}
+
+/// Unmounts the topmost mount at `mount_point`. `lazy` detaches a busy mount: it leaves the tree at once and ends with
+/// its last user. A busy mount is an error of kind `ResourceBusy`.
+pub fn unmount(mount_point: &Path, lazy: bool) -> io::Result<()> {
+    if rustix::process::geteuid().is_root() {
+        let how = if lazy {
+            UnmountFlags::DETACH
+        } else {
+            UnmountFlags::empty()
+        };
+        return Ok(rustix::mount::unmount(
+            mount_point,
+            how | UnmountFlags::NOFOLLOW,
+        )?);
+    }
+    let helper = fuse_helper()
+        .ok_or_else(|| io::Error::new(io::ErrorKind::NotFound, "fusermount3 is not installed"))?;
+    let mut command = Command::new(helper);
+    command
+        .arg(if lazy { "-uz" } else { "-u" })
+        .arg("--")
+        .arg(mount_point)
+        // Its messages are compared below.
+        .env("LC_ALL", "C")
+        .stdin(Stdio::null());
+    let output = thread::output(&mut command)?;
+    if output.status.success() {
+        return Ok(());
+    }
+    let words = String::from_utf8_lossy(&output.stderr).trim().to_owned();
+    let busy = words.contains("resource busy");
+    Err(io::Error::new(
+        if busy {
+            io::ErrorKind::ResourceBusy
+        } else {
+            io::ErrorKind::Other
+        },
+        words,
+    ))
+}
+
+/// Returns the program that mounts and unmounts for ordinary users, if it is installed.
+pub fn fuse_helper() -> Option<PathBuf> {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let usual = ["/usr/bin", "/bin", "/sbin"].map(PathBuf::from);
+    let directories: Vec<PathBuf> = std::env::split_paths(&path).chain(usual).collect();
+    ["fusermount3", "fusermount"]
+        .iter()
+        .flat_map(|name| {
+            directories
+                .iter()
+                .map(move |directory| directory.join(name))
+        })
+        .find(|candidate| candidate.is_absolute() && candidate.is_file())
 }
 
 #[cfg(test)]
