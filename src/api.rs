@@ -168,7 +168,7 @@ const WORKER_VARIABLE: &str = "NPYFS_WORKER";
 /// process the function serves until its parent ends, and does not return. In the program itself it returns at once.
 ///
 /// A program that does not call it uses the installed `npyfs` of the same version: the one that
-/// [`OpenOptions::worker`](OpenOptions::worker) or the variable `NPYFS_WORKER` names, else the first in `PATH`.
+/// [`OpenOptions::worker`] or the variable `NPYFS_WORKER` names, else the first in `PATH`.
 /// Without one, opening a store fails with [`Error::NoWorker`]: HDF5 never runs in the process of the program.
 ///
 /// ```no_run

@@ -696,7 +696,7 @@ impl Seek for File {
     }
 }
 
-/// An attribute of an array, a directory or a store, from [`Store::attributes`](super::Store::attributes).
+/// An attribute of an array, a directory or a store, from [`Store::attributes`].
 #[derive(Clone, Debug)]
 pub struct Attribute {
     /// The object that has it.
@@ -748,7 +748,7 @@ impl Attribute {
         }
     }
 
-    /// Returns all elements, as [`Array::read`](super::Array::read) does.
+    /// Returns all elements, as [`Array::read`] does.
     ///
     /// # Errors
     ///
