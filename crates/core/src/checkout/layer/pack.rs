@@ -325,6 +325,14 @@ impl Reserve {
         })
     }
 
+    /// Frees the space of an object that waits no longer.
+    fn give_back(&mut self, bytes: u64) {
+        self.wanted = self.wanted.saturating_sub(bytes);
+        if self.wanted == 0 && self.lent == 0 {
+            *self = Self::default();
+        }
+    }
+
     /// Frees the space of objects whose file is about to be written.
     fn lend(&mut self, bytes: u64) {
         self.lent = bytes;
@@ -370,6 +378,21 @@ impl Layer {
         };
         self.make_room()?;
         self.reserve(small.bytes()).map_err(|e| e.about(path))?;
+        let packed = self.pack_reserved(path, new, &small, time);
+        if !matches!(packed, Ok(Some(_))) {
+            self.reserve.lock().give_back(small.bytes());
+        }
+        packed
+    }
+
+    /// Queues an object whose bytes are reserved. No object is queued unless it is returned.
+    fn pack_reserved(
+        &self,
+        path: &str,
+        new: &NewFile,
+        small: &SmallObject,
+        time: SystemTime,
+    ) -> Result<Option<Arc<StoredObject>>> {
         loop {
             let mut pending = self.pending.lock();
             pending.check()?;
@@ -378,7 +401,7 @@ impl Layer {
                 return Ok(None);
             }
             let number = || self.next.fetch_add(1, Ordering::Relaxed);
-            let Some(file) = pending.pack(&small, nanoseconds(time), number) else {
+            let Some(file) = pending.pack(small, nanoseconds(time), number) else {
                 drop(pending);
                 self.write_packs()?;
                 continue;
@@ -432,5 +455,43 @@ impl PackWriter for Layer {
             let file = written.map_err(|e| pending.about_waiting(&e))?;
             pending.is_written(pack.number, file);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::UNIX_EPOCH;
+
+    use super::*;
+    use crate::store::encode::store::{dataset, saved};
+    use npyfs_base::error::ErrorKind;
+    use npyfs_io::storage::Disk;
+
+    #[test]
+    fn an_object_that_is_refused_reserves_nothing() {
+        let dir = tempfile::tempdir().unwrap();
+        let made = npyfs_worker::creator_here();
+        let layer = Layer::open(&Dir::own(dir.path()), Arc::new(Disk), made).unwrap();
+        let layer = Arc::new(layer);
+        layer.begin_deferring();
+        let file = saved(&DType::int(4), &[1000], &[1; 4000]);
+        let pack = |path: &str| {
+            let mut new = dataset(path, &file)?;
+            new.size = Some(file.len() as u64);
+            new.scope = Some(PackScope {
+                store: "x.h5".to_owned(),
+                path: new.outline.datasets[0].path.clone(),
+            });
+            layer.pack(path, &new, UNIX_EPOCH)
+        };
+        assert!(pack("a").unwrap().is_some());
+        let wanted = layer.reserve.lock().wanted;
+        assert!(wanted > 4000);
+        let why = Error::new(ErrorKind::Os(libc::EIO), "the disk failed");
+        layer.pending.lock().lose(Vec::new(), why);
+        for _ in 0..3 {
+            assert_eq!(pack("b").unwrap_err().errno(), libc::EIO);
+        }
+        assert_eq!(layer.reserve.lock().wanted, wanted);
     }
 }
