@@ -28,11 +28,12 @@ use serde::{Deserialize, Serialize};
 
 use super::records::form::Form;
 use super::records::index::files_named;
-use crate::store::against::{Digest, digest, hex};
+use crate::store::against::{Digest, digest};
 use lease::{Follows, LayerState};
 use npyfs_base::error::{Error, ErrorKind, Result};
 use npyfs_base::options::RemoteSettings;
 use npyfs_io::dir::{Dir, Original};
+use npyfs_io::hex;
 use npyfs_io::own_dir::state_home;
 use npyfs_io::remote::{Address, ListedObject, Prefix};
 use npyfs_io::rights::Rights;
@@ -91,7 +92,7 @@ impl std::fmt::Debug for Mirror {
 fn unique() -> Result<String> {
     let mut bytes = [0; 16];
     getrandom::fill(&mut bytes).map_err(|e| Error::new(ErrorKind::Os(libc::EIO), e.to_string()))?;
-    Ok(hex(&bytes))
+    Ok(hex::encode(&bytes))
 }
 
 /// Returns whether a name is that of a finished file of a layer, which never changes.

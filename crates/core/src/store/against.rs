@@ -14,7 +14,7 @@ use serde::{Deserialize, Deserializer, Serialize};
 
 use crate::tree::{Directory, Node};
 use npyfs_base::error::Result;
-use npyfs_io::hex::push_hex;
+use npyfs_io::hex;
 use npyfs_io::npy_file::header;
 
 /// The surroundings that an object was written against.
@@ -69,13 +69,6 @@ pub fn digest(bytes: &[u8]) -> String {
     hasher.done()
 }
 
-/// Bytes as hexadecimal digits.
-pub fn hex(bytes: &[u8]) -> String {
-    let mut digits = Vec::with_capacity(2 * bytes.len());
-    push_hex(bytes, &mut digits);
-    digits.into_iter().map(char::from).collect()
-}
-
 /// A BLAKE2b-128 that is being made.
 pub struct Digest(blake2b_simd::State);
 
@@ -93,7 +86,7 @@ impl Digest {
 
     /// Returns the digest of all bytes, in hexadecimal digits.
     pub fn done(self) -> String {
-        hex(self.0.finalize().as_bytes())
+        hex::encode(self.0.finalize().as_bytes())
     }
 }
 

@@ -5,6 +5,7 @@ use serde_json::{Value as Json, json};
 
 use npyfs_base::npy::dtype::{DType, Kind, Order};
 use npyfs_hdf5::{Attribute, Details, Dimensions, Reference, References, Value};
+use npyfs_io::hex;
 
 /// The most elements of an array that are printed.
 const MAX_ELEMENTS: usize = 1000;
@@ -135,38 +136,22 @@ fn element(dtype: &DType, bytes: &[u8]) -> Json {
                 .collect();
             json!(text.trim_end_matches('\0'))
         }
-        Kind::Void => json!(hex(bytes)),
+        Kind::Void => json!(hex::encode(bytes)),
     }
 }
 
 fn float(big: &[u8]) -> Json {
     let number = match *big {
-        [a, b] => half(u16::from_be_bytes([a, b])),
+        [a, b] => half::f16::from_be_bytes([a, b]).to_f64(),
         [a, b, c, d] => {
             let single = f32::from_be_bytes([a, b, c, d]);
             // The shortest decimal of the single-precision value, not of its double.
             single.to_string().parse().unwrap_or(f64::from(single))
         }
         [a, b, c, d, e, f, g, h] => f64::from_be_bytes([a, b, c, d, e, f, g, h]),
-        _ => return json!(hex(big)),
+        _ => return json!(hex::encode(big)),
     };
     serde_json::Number::from_f64(number).map_or_else(|| json!(number.to_string()), Json::Number)
-}
-
-fn half(bits: u16) -> f64 {
-    let sign = if bits >> 15 == 1 { -1.0 } else { 1.0 };
-    let exponent = i32::from(bits >> 10 & 0x1f);
-    let mantissa = f64::from(bits & 0x3ff) / 1024.0;
-    match exponent {
-        0 => sign * mantissa * 2_f64.powi(-14),
-        31 if mantissa == 0.0 => sign * f64::INFINITY,
-        31 => f64::NAN,
-        _ => sign * (1.0 + mantissa) * 2_f64.powi(exponent - 15),
-    }
-}
-
-fn hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|b| format!("{b:02x}")).collect()
 }
 
 /// Makes an object of attributes by name; an attribute that cannot be shown is replaced by the reason.

@@ -7,7 +7,7 @@ use blake2b_simd::{Params, State};
 
 use npyfs_base::npy::dtype::{DType, Kind};
 use npyfs_base::npy::literal::Literal;
-use npyfs_io::hex::push_hex;
+use npyfs_io::hex::{self, push_hex};
 
 /// The size in bytes of the hash of a sample or a commit.
 pub const LEN: usize = 20;
@@ -52,7 +52,7 @@ const VALUES: [u8; 256] = {
 
 /// Returns a digest in its written form.
 pub fn print(kind: u8, hash: &[u8]) -> String {
-    format!("{}={}", char::from(kind), hex(hash))
+    format!("{}={}", char::from(kind), hex::encode(hash))
 }
 
 /// Returns the key of a sample's record in `hash.lmdb`: `h:` and the written digest.
@@ -61,12 +61,6 @@ pub fn key(kind: u8, hash: &Hash) -> Vec<u8> {
     key.extend([b'h', b':', kind, b'=']);
     push_hex(hash, &mut key);
     key
-}
-
-fn hex(bytes: &[u8]) -> String {
-    let mut out = Vec::with_capacity(2 * bytes.len());
-    push_hex(bytes, &mut out);
-    String::from_utf8_lossy(&out).into_owned()
 }
 
 /// Returns true if a text has the form of a commit's digest.
@@ -178,7 +172,7 @@ impl CommitHash {
     /// Returns the digest, given the value of the commit's parents and its specification.
     pub fn finish(self, parents: &[u8], spec: &[u8]) -> String {
         let all = truncated(&self.all.finalize());
-        let mut parts = [of_bytes(parents), of_bytes(spec), all].map(|hash| hex(&hash));
+        let mut parts = [of_bytes(parents), of_bytes(spec), all].map(|hash| hex::encode(&hash));
         parts.sort();
         print(b'a', &of_bytes(parts.concat().as_bytes()))
     }

@@ -14,8 +14,9 @@ use crate::checkout::records::index::nanoseconds;
 use crate::checkout::records::layer_files::CommitId;
 use crate::checkout::records::record_log::LogRecord;
 use crate::checkout::records::record_log::Unread;
-use crate::store::against::{AxisEntries, digest, hex};
+use crate::store::against::{AxisEntries, digest};
 use npyfs_base::error::{Error, Result};
+use npyfs_io::hex;
 
 /// The form of the object of a commit.
 pub(super) const FORM: Form = Form {
@@ -284,7 +285,7 @@ pub fn next_time(commits: &[LayerCommit]) -> i64 {
 pub(in crate::checkout) fn write_id() -> Result<String> {
     let mut bytes = [0; 16];
     File::open("/dev/urandom").and_then(|mut file| file.read_exact(&mut bytes))?;
-    Ok(hex(&bytes))
+    Ok(hex::encode(&bytes))
 }
 
 /// Returns the user of this program, and the host: `alice@host`.

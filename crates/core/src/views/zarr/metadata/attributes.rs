@@ -291,23 +291,10 @@ fn sign_extended(wide: u64, len: usize) -> i64 {
 fn float(bytes: &[u8], order: Order) -> Option<f64> {
     let bits = unsigned(bytes, order)?;
     match bytes.len() {
-        2 => Some(half(u16::try_from(bits).ok()?)),
+        2 => Some(half::f16::from_bits(u16::try_from(bits).ok()?).to_f64()),
         4 => Some(f32::from_bits(u32::try_from(bits).ok()?).into()),
         8 => Some(f64::from_bits(bits)),
         _ => None,
-    }
-}
-
-/// Returns the value of an IEEE float of 16 bits.
-fn half(bits: u16) -> f64 {
-    let sign = if bits >> 15 == 1 { -1.0 } else { 1.0 };
-    let exponent = i32::from(bits >> 10 & 0x1f);
-    let mantissa = f64::from(bits & 0x3ff);
-    sign * match (exponent, bits & 0x3ff) {
-        (0x1f, 0) => f64::INFINITY,
-        (0x1f, _) => f64::NAN,
-        (0, _) => mantissa * 2f64.powi(-24),
-        _ => (mantissa + 1024.0) * 2f64.powi(exponent - 25),
     }
 }
 
@@ -465,17 +452,6 @@ mod tests {
         );
         assert!(Number::of(&DType::int(4), &[0; 2]).is_none());
         assert!(Number::of(&DType::scalar(Kind::Float, 16, Order::Little), &[0; 16]).is_none());
-    }
-
-    #[test]
-    #[expect(clippy::float_cmp, reason = "halves are floats exactly")]
-    fn halves_are_exact() {
-        assert_eq!(half(0x3c00), 1.0);
-        assert_eq!(half(0xc000), -2.0);
-        assert_eq!(half(0x7bff), 65504.0);
-        assert_eq!(half(1), 2f64.powi(-24));
-        assert_eq!(half(0xfc00), f64::NEG_INFINITY);
-        assert!(half(0x7e00).is_nan());
     }
 
     #[test]

@@ -9,6 +9,7 @@ use crate::views::zarr::metadata::attributes;
 use crate::views::zarr::metadata::attributes::Number;
 use npyfs_base::npy::dtype::{DType, Kind, Order};
 use npyfs_hdf5::{Attribute, Value};
+use npyfs_io::hex;
 
 /// The attribute `_FillValue`, in the form that xarray reads.
 #[derive(Debug, Default)]
@@ -164,8 +165,7 @@ fn float(bytes: &[u8], order: Order, version: Version) -> Option<Json> {
         if version == Version::V2 || big == usual {
             return Some("NaN".into());
         }
-        let digits: String = big.iter().map(|byte| format!("{byte:02x}")).collect();
-        return Some(format!("0x{digits}").into());
+        return Some(format!("0x{}", hex::encode(&big)).into());
     }
     Some(match number {
         f64::INFINITY => "Infinity".into(),
