@@ -1,4 +1,5 @@
-//! Prints the groups of a store and the attributes of everything in it: `cargo run --release --example attributes STORE`
+//! Prints the groups of a store and the attributes of everything in it: `cargo run --release --example attributes
+//! STORE`
 
 use std::error::Error;
 

@@ -1,4 +1,5 @@
-//! Sums up an array of floats that may be larger than memory, part by part: `cargo run --release --example parts STORE ARRAY`
+//! Sums up an array of floats that may be larger than memory, part by part: `cargo run --release --example parts STORE
+//! ARRAY`
 
 use std::error::Error;
 

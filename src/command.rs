@@ -57,7 +57,8 @@ fn meant(refusal: &clap::Error) -> Option<String> {
     Some(format!("; did you mean {word}?"))
 }
 
-/// Returns what was probably meant by a first word that is no command: another one, or one of a group, as in `checkout export`.
+/// Returns what was probably meant by a first word that is no command: another one, or one of a group, as in `checkout
+/// export`.
 fn meant_command<T: Parser>(word: &OsString) -> Option<String> {
     let mut known = Vec::new();
     for command in T::command().get_subcommands() {

@@ -1,12 +1,12 @@
-//! Reads arrays of HDF5 stores, under the names and with the bytes of a mount of `npyfs`, without a mount. Choose it over
-//! a binding of libhdf5 such as `hdf5-metno` where files may be damaged or hostile, where several threads read (libhdf5
-//! has one lock; here chunks are decoded in parallel), where stores lie in buckets or on web servers, and to see sparse
-//! matrices, text and commits as npyfs shows them. Choose a binding to write HDF5, to read references, or to read
-//! compounds into structs, and where no process may be started.
+//! Reads arrays of HDF5 stores, under the names and with the bytes of a mount of `npyfs`, without a mount. Choose it
+//! over a binding of libhdf5 such as `hdf5-metno` where files may be damaged or hostile, where several threads read
+//! (libhdf5 has one lock; here chunks are decoded in parallel), where stores lie in buckets or on web servers, and to
+//! see sparse matrices, text and commits as npyfs shows them. Choose a binding to write HDF5, to read references, or to
+//! read compounds into structs, and where no process may be started.
 //!
 //! A [`Store`] is an HDF5 file, a daf or Arkouda store, a Hangar repository, or a directory of such. It lists its
-//! arrays, and reads them whole, in part or part by part into `ndarray`s, with their attributes, as they are now or were
-//! after a commit. Nothing is ever written to it: a [`Checkout`] takes new arrays, and commits them.
+//! arrays, and reads them whole, in part or part by part into `ndarray`s, with their attributes, as they are now or
+//! were after a commit. Nothing is ever written to it: a [`Checkout`] takes new arrays, and commits them.
 //!
 //! ```standalone_crate
 //! use ndarray::{Array2, Ix2, s};

@@ -21,8 +21,8 @@ pub trait Element: Sized + Send + sealed::Decode {}
 
 impl<T: sealed::Decode + Sized + Send> Element for T {}
 
-/// A type whose arrays can be written: `bool`, integers, floats, complex numbers, and `String`, which becomes `U` as wide as
-/// the longest text. The trait is sealed.
+/// A type whose arrays can be written: `bool`, integers, floats, complex numbers, and `String`, which becomes `U` as
+/// wide as the longest text. The trait is sealed.
 pub trait WriteElement: sealed::Encode {}
 
 impl<T: sealed::Encode> WriteElement for T {}

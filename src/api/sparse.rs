@@ -12,7 +12,8 @@ pub enum SparseOrder {
     Csc,
 }
 
-/// A sparse matrix, from [`Store::sparse`](super::Store::sparse): the parts that `scipy.sparse` and the crate `sprs` take.
+/// A sparse matrix, from [`Store::sparse`](super::Store::sparse): the parts that `scipy.sparse` and the crate `sprs`
+/// take.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Sparse<T> {

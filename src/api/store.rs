@@ -333,8 +333,8 @@ impl Store {
         }
     }
 
-    /// Returns the HDF5 attributes of the array or the directory at `path`, in order of name. `/` is the store itself, and an
-    /// array may be named without `.npy`, if no directory has the name.
+    /// Returns the HDF5 attributes of the array or the directory at `path`, in order of name. `/` is the store itself,
+    /// and an array may be named without `.npy`, if no directory has the name.
     ///
     /// ```standalone_crate
     /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -377,8 +377,8 @@ impl Store {
             .collect())
     }
 
-    /// Reads the sparse matrix at `path`: a directory of `data`, `indices`, `indptr` and `shape`, beside which a mount shows
-    /// an `.npz` archive.
+    /// Reads the sparse matrix at `path`: a directory of `data`, `indices`, `indptr` and `shape`, beside which a mount
+    /// shows an `.npz` archive.
     ///
     /// ```standalone_crate
     /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -393,8 +393,8 @@ impl Store {
     ///
     /// # Errors
     ///
-    /// [`Error::NotFound`] if nothing has this path, [`Error::WrongType`] if its elements are none of `T`, [`Error::Store`] if it is
-    /// no sparse matrix, or if its parts do not fit each other.
+    /// [`Error::NotFound`] if nothing has this path, [`Error::WrongType`] if its elements are none of `T`,
+    /// [`Error::Store`] if it is no sparse matrix, or if its parts do not fit each other.
     pub fn sparse<T: Element + Clone>(&self, path: &str) -> Result<Sparse<T>, Error> {
         let given = path.trim_end_matches('/');
         let path = given.strip_suffix(".npz").unwrap_or(given);

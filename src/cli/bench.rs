@@ -1,4 +1,5 @@
-//! `npyfs bench`: measures which compression of an array is the fastest to read on this machine, and which the smallest.
+//! `npyfs bench`: measures which compression of an array is the fastest to read on this machine, and which the
+//! smallest.
 
 use std::path::{Path, PathBuf};
 
@@ -19,10 +20,11 @@ use npyfs_io::file::StoreFile;
 
 /// Measure which codec makes an array the fastest to read on this machine, and which the smallest.
 ///
-/// Up to 8 MiB of the array, from all over it, are encoded with every codec that `npyfs checkout export` writes, and decoded by
-/// npyfs. READ is the speed of fetching a chunk from the store's disk and decoding it; DECODE is that from memory. JSON is {"bytes",
-/// "chunk", "disk", "codecs": [{"codec", "stored", "decode", "read", "plugin"}], "fastest", "smallest"}; speeds are bytes of the array per
-/// second, "disk" is null where the store is small or in memory, and "plugin" says that h5py needs hdf5plugin.
+/// Up to 8 MiB of the array, from all over it, are encoded with every codec that `npyfs checkout export` writes, and
+/// decoded by npyfs. READ is the speed of fetching a chunk from the store's disk and decoding it; DECODE is that from
+/// memory. JSON is {"bytes", "chunk", "disk", "codecs": [{"codec", "stored", "decode", "read", "plugin"}], "fastest",
+/// "smallest"}; speeds are bytes of the array per second, "disk" is null where the store is small or in memory, and
+/// "plugin" says that h5py needs hdf5plugin.
 #[derive(clap::Args, Debug)]
 pub struct Args {
     /// JSON

@@ -28,8 +28,8 @@ enum Command {
 
 /// List the versions of objects of which something is kept, the one that was used last in front.
 ///
-/// JSON is a list of {"url", "version", "size", "kept", "used", "in_use"}: bytes of the object, bytes on disk, the time of the
-/// last use, and whether a mount has it open. Addresses are shown without their query.
+/// JSON is a list of {"url", "version", "size", "kept", "used", "in_use"}: bytes of the object, bytes on disk, the time
+/// of the last use, and whether a mount has it open. Addresses are shown without their query.
 #[derive(clap::Args, Debug)]
 struct LsArgs {
     /// JSON

@@ -76,8 +76,8 @@ enum Command {
     /// List the commits of a store, the newest first: id, time, author, what they changed, message
     ///
     /// npyfs mount --at ID shows the store as it was after a commit. -0 gives ids alone. JSON is a list of {"id",
-    /// "number", "committed", "author", "message", "reverts", "checkout", "objects", "deleted"}; "reverts" is the id of the
-    /// commit that it takes back, or null.
+    /// "number", "committed", "author", "message", "reverts", "checkout", "objects", "deleted"}; "reverts" is the id of
+    /// the commit that it takes back, or null.
     Log {
         #[command(flatten)]
         format: OutputFormat,
@@ -112,8 +112,9 @@ enum Command {
     },
     /// Commit a checkout, for all later mounts, or what is staged in a store
     ///
-    /// A checkout that is mounted on this host is committed by its mount, which goes on: what is stored so far is in the commit;
-    /// files that are being written and objects that are not complete stay in the checkout. STORE may be the mount point.
+    /// A checkout that is mounted on this host is committed by its mount, which goes on: what is stored so far is in
+    /// the commit; files that are being written and objects that are not complete stay in the checkout. STORE may be
+    /// the mount point.
     Commit {
         /// Message of the commit; a commit of what is staged needs one
         #[arg(short, long)]
@@ -146,14 +147,16 @@ enum Command {
         /// The checkout; not for a store with a staging area
         name: Option<String>,
     },
-    /// Restore objects in a checkout: what was written over or deleted is as it is below the checkout again, or as it was
-    /// after a commit
+    /// Restore objects in a checkout: what was written over or deleted is as it is below the checkout again, or as it
+    /// was after a commit
     ///
-    /// A group is restored with everything in it. Without --at the changes of the checkout are forgotten, and objects have their earlier
-    /// time again; with it they are changes of the checkout, and have the time of the restoration. Nothing is copied. Either all
-    /// paths are restored or none: refused are paths that do not exist, and what would leave other objects without their axis.
+    /// A group is restored with everything in it. Without --at the changes of the checkout are forgotten, and objects
+    /// have their earlier time again; with it they are changes of the checkout, and have the time of the restoration.
+    /// Nothing is copied. Either all paths are restored or none: refused are paths that do not exist, and what would
+    /// leave other objects without their axis.
     Restore {
-        /// The checkout; by default the only one that is not committed. With --at it is begun if there is none of this name
+        /// The checkout; by default the only one that is not committed. With --at it is begun if there is none of this
+        /// name
         #[arg(long, value_name = "NAME")]
         checkout: Option<String>,
 
@@ -170,8 +173,8 @@ enum Command {
     },
     /// Take a commit back: a new commit after which all that the other changed is as it was before
     ///
-    /// Objects that come back have the time of the new commit. Refused if later commits changed the same objects. The commit that took
-    /// one back can be taken back, too.
+    /// Objects that come back have the time of the new commit. Refused if later commits changed the same objects. The
+    /// commit that took one back can be taken back, too.
     Revert {
         /// Message of the new commit; by default that of the one that is taken back, with `revert ID` in front
         #[arg(short, long)]
@@ -203,11 +206,11 @@ enum Command {
         /// The checkout
         name: Option<String>,
     },
-    /// Free the room of what no commit and no checkout names: remains of processes that were killed, files of objects that were
-    /// written again
+    /// Free the room of what no commit and no checkout names: remains of processes that were killed, files of objects
+    /// that were written again
     ///
-    /// What the log names stays, and so does what a commit that is taken back would bring. Checkouts that are not committed stay,
-    /// too: discard forgets one. -0 gives names alone. JSON is a list of {"name", "bytes", "why"}.
+    /// What the log names stays, and so does what a commit that is taken back would bring. Checkouts that are not
+    /// committed stay, too: discard forgets one. -0 gives names alone. JSON is a list of {"name", "bytes", "why"}.
     Gc {
         /// Leave what was changed in this time: a number with s, m, h, d or w
         #[arg(long, value_name = "AGE", default_value = "7d", value_parser = gc::age)]
@@ -231,13 +234,14 @@ enum Command {
     /// --for or --compress is given. OUT must not exist. It appears when it is complete.
     #[command(override_usage = "npyfs checkout export [OPTIONS] <STORE> [NAME] <OUT>")]
     Export {
-        /// Lay arrays out for a use: mmap (contiguous, at page boundaries), samples (chunks of whole samples, with the codec
-        /// that is fastest to read here), archive (gzip level 9) or cloud (metadata together, chunks of 1 to 8 MiB)
+        /// Lay arrays out for a use: mmap (contiguous, at page boundaries), samples (chunks of whole samples, with the
+        /// codec that is fastest to read here), archive (gzip level 9) or cloud (metadata together, chunks of 1 to 8
+        /// MiB)
         #[arg(long = "for", value_name = "USE")]
         purpose: Option<String>,
 
-        /// Compress arrays of 4 KiB or more: gzip, lzf or blosc:CODEC, with :LEVEL behind; off undoes compression, none leaves
-        /// arrays as they are
+        /// Compress arrays of 4 KiB or more: gzip, lzf or blosc:CODEC, with :LEVEL behind; off undoes compression, none
+        /// leaves arrays as they are
         #[arg(long, value_name = "METHOD")]
         compress: Option<String>,
 
@@ -249,8 +253,8 @@ enum Command {
         #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=9999))]
         locales: Option<u32>,
 
-        /// Keep the times of objects, in attributes npyfs_time and npyfs_times: to make, the new file's objects are as old as those
-        /// of the store
+        /// Keep the times of objects, in attributes npyfs_time and npyfs_times: to make, the new file's objects are as
+        /// old as those of the store
         #[arg(long)]
         times: bool,
 
@@ -266,15 +270,17 @@ enum Command {
         #[arg(required = true, num_args = 1..=2, value_name = "[NAME] OUT")]
         words: Vec<OsString>,
     },
-    /// Write a small HDF5 file of links, in which other programs see the store with a checkout, or with what is committed
+    /// Write a small HDF5 file of links, in which other programs see the store with a checkout, or with what is
+    /// committed
     ///
-    /// Nothing is copied: what it shows lies in the store's file and in the checkouts. It prints which files these are; they are
-    /// named from the directory of OUT, so that it can be moved together with them. -0 gives their names alone. JSON is {"name",
-    /// "bytes", "files": [{"name"}]}. Nobody can write through it: it opens to be read only. OUT must not exist. It appears when
-    /// it is complete.
+    /// Nothing is copied: what it shows lies in the store's file and in the checkouts. It prints which files these are;
+    /// they are named from the directory of OUT, so that it can be moved together with them. -0 gives their names
+    /// alone. JSON is {"name", "bytes", "files": [{"name"}]}. Nobody can write through it: it opens to be read only.
+    /// OUT must not exist. It appears when it is complete.
     #[command(override_usage = "npyfs checkout publish [OPTIONS] <STORE> [NAME] <OUT>")]
     Publish {
-        /// Do without objects that have no counterpart, are not complete or do not fit the store any more; they are listed
+        /// Do without objects that have no counterpart, are not complete or do not fit the store any more; they are
+        /// listed
         #[arg(long)]
         leave_out: bool,
 

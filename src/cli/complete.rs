@@ -1,4 +1,5 @@
-//! What a shell is offered for a word that is being typed: commands and options, mount options by name, names in stores.
+//! What a shell is offered for a word that is being typed: commands and options, mount options by name, names in
+//! stores.
 //!
 //! The shell asks this program, by the environment. Only what lies on this machine is looked into. Whatever fails is no
 //! candidate, and nothing is said.

@@ -31,11 +31,12 @@ use npyfs_hdf5::program::program;
 use npyfs_io::content::read;
 use npyfs_io::workplace::Workplace;
 
-/// Write a store as a new one of another kind: an HDF5 file, a Hangar repository, a Zarr store, or a directory of .npy files.
+/// Write a store as a new one of another kind: an HDF5 file, a Hangar repository, a Zarr store, or a directory of .npy
+/// files.
 ///
-/// The source is a store, or a directory in one, by any path, a mount, or a directory of .npy files. What has no counterpart in the other kind is listed, and nothing is
-/// written without --leave-out. JSON is {"destination", "kind", "written", "objects", "bytes", "changed",
-/// "without_counterpart"}; the last two are lists of {"object", "what"}.
+/// The source is a store, or a directory in one, by any path, a mount, or a directory of .npy files. What has no
+/// counterpart in the other kind is listed, and nothing is written without --leave-out. JSON is {"destination", "kind",
+/// "written", "objects", "bytes", "changed", "without_counterpart"}; the last two are lists of {"object", "what"}.
 #[derive(clap::Args, Debug)]
 pub struct Args {
     /// The kind of the new store: plain, daf, arkouda, hangar, zarr, zarr3 or npy; by default its name tells
@@ -69,8 +70,8 @@ pub struct Args {
     #[command(flatten)]
     source: StoreArgs,
 
-    /// The new store, whose path nothing has yet; .h5df: daf, .h5 and .hdf5: plain, .zarr: zarr, no ending: a directory of
-    /// .npy files
+    /// The new store, whose path nothing has yet; .h5df: daf, .h5 and .hdf5: plain, .zarr: zarr, no ending: a directory
+    /// of .npy files
     #[arg(value_name = "NEW")]
     new: PathBuf,
 }

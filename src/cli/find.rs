@@ -1,6 +1,7 @@
 //! `npyfs find`: paths of what is in a store, by name, attributes, shape and type.
 //!
-//! A path is printed as soon as it is found, and no list of them is kept: a large group is looked at part by part. Only what fits by its name is asked for more. Links are not followed.
+//! A path is printed as soon as it is found, and no list of them is kept: a large group is looked at part by part. Only
+//! what fits by its name is asked for more. Links are not followed.
 
 use std::ffi::OsStr;
 use std::io::{self, BufWriter, IsTerminal, StdoutLock, Write};
@@ -23,12 +24,12 @@ use npyfs_core::tree::{Directory, Node};
 
 /// Find objects of a store by name, attributes, shape and type.
 ///
-/// Patterns are those of shells. One without a slash is for names, with or without `.npy`; one with a slash is for whole
-/// paths, in which * fits slashes, too, and **/ also nothing. All conditions must hold, and of several patterns one. Paths are those that
-/// `npyfs show STORE` takes, and in a mount those that every program takes.
+/// Patterns are those of shells. One without a slash is for names, with or without `.npy`; one with a slash is for
+/// whole paths, in which * fits slashes, too, and **/ also nothing. All conditions must hold, and of several patterns
+/// one. Paths are those that `npyfs show STORE` takes, and in a mount those that every program takes.
 ///
-/// JSON is a list of {"kind": "file", "directory" or "link", "name"}, with --shape, --dtype and --attr also "dtype" and "shape" of
-/// arrays, and "name_hex" for names that are no UTF-8.
+/// JSON is a list of {"kind": "file", "directory" or "link", "name"}, with --shape, --dtype and --attr also "dtype" and
+/// "shape" of arrays, and "name_hex" for names that are no UTF-8.
 #[derive(clap::Args, Debug)]
 pub struct Args {
     /// With this attribute; = and a pattern: with this value. Can be given several times

@@ -43,12 +43,13 @@ const BLOCK: u64 = 64 << 20;
 
 /// Print a hash of what arrays are, whatever file they lie in.
 ///
-/// A line for each array: the hash, two blanks, the path, as sha256sum prints it. A directory, or a store without a PATH,
-/// stands for all arrays in it. Copies, other layouts and compressions, mounts, exports and the .npy file that NumPy saves have the same
-/// hash; it differs if the type, the shape or an element does.
+/// A line for each array: the hash, two blanks, the path, as sha256sum prints it. A directory, or a store without a
+/// PATH, stands for all arrays in it. Copies, other layouts and compressions, mounts, exports and the .npy file that
+/// NumPy saves have the same hash; it differs if the type, the shape or an element does.
 ///
-/// The hash is BLAKE2b of 32 bytes over the type as NumPy's header of .npy files spells it (descr), a newline, the lengths of
-/// the axes in decimal with commas between them, a newline, and the elements in C order. JSON is a list of {"hash", "name"}.
+/// The hash is BLAKE2b of 32 bytes over the type as NumPy's header of .npy files spells it (descr), a newline, the
+/// lengths of the axes in decimal with commas between them, a newline, and the elements in C order. JSON is a list of
+/// {"hash", "name"}.
 #[derive(clap::Args, Debug)]
 pub struct Args {
     /// JSON

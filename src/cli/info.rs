@@ -1,7 +1,7 @@
 //! `npyfs info`: everything known of an object, as JSON or as a description for people.
 //!
-//! The description is short and aligned, the usual facts first and in words. It is made of the JSON, which is untrusted: all
-//! text goes through `printable`, and every list has an end.
+//! The description is short and aligned, the usual facts first and in words. It is made of the JSON, which is
+//! untrusted: all text goes through `printable`, and every list has an end.
 
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
@@ -42,8 +42,8 @@ const COSTS: [&str; 2] = ["reads", "row_costs"];
 
 /// Describe a store or an object in it, without mounting.
 ///
-/// In the place of STORE and PATH also a mount or something in it, STORE:/PATH, STORE/PATH, or an .npy file. The JSON of
-/// several paths is a list.
+/// In the place of STORE and PATH also a mount or something in it, STORE:/PATH, STORE/PATH, or an .npy file. The JSON
+/// of several paths is a list.
 #[derive(clap::Args, Debug)]
 pub struct Args {
     /// The JSON that a mount shows below .npyfs/info

@@ -23,11 +23,11 @@ use npyfs_io::provenance::Provenance;
 
 /// Make copies of arrays, decoded and as files, that mounts with -o keep=SIZE serve: at the speed of a file.
 ///
-/// They lie in ~/.cache/npyfs/kept, or where -o cache_dir= says. With -o keep=SIZE, all copies take no more than that, and those
-/// that were used least go first. A copy belongs to the version of the store that it was made of.
+/// They lie in ~/.cache/npyfs/kept, or where -o cache_dir= says. With -o keep=SIZE, all copies take no more than that,
+/// and those that were used least go first. A copy belongs to the version of the store that it was made of.
 ///
-/// In the place of STORE and PATH also something in a mount that is not written, STORE:/PATH or STORE/PATH. JSON is {"before": number
-/// of arrays that were kept already, "bytes", "failed", "kept"}.
+/// In the place of STORE and PATH also something in a mount that is not written, STORE:/PATH or STORE/PATH. JSON is
+/// {"before": number of arrays that were kept already, "bytes", "failed", "kept"}.
 #[derive(clap::Args, Debug)]
 pub struct Args {
     /// JSON
@@ -45,8 +45,8 @@ pub struct Args {
 /// The pause before another look at a file that changed just now, and the number of looks.
 const SETTLING: (Duration, u32) = (Duration::from_millis(500), 10);
 
-/// The pause before another look at a copy that another process has begun, and the number of looks: a mount gives a copy up
-/// after a minute without readers.
+/// The pause before another look at a copy that another process has begun, and the number of looks: a mount gives a
+/// copy up after a minute without readers.
 const BEGUN: (Duration, u32) = (Duration::from_millis(500), 240);
 
 /// A file that is to be kept.

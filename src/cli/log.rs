@@ -42,8 +42,8 @@ const NAMED: usize = 10;
 /// (XDG_STATE_HOME, or .local/state in the home directory). --checkout shows the log of a checkout, of all its mounts.
 ///
 /// JSON is an object on each line: {"number", "time", "message", "count", "path", "operation", "errno"}, of which
-/// the last three are there if a program asked for something; "waits" is true if what was to be durable is tried again. {"store", "mounted_at", "since"} begins the lines of a mount
-/// that is gone.
+/// the last three are there if a program asked for something; "waits" is true if what was to be durable is tried again.
+/// {"store", "mounted_at", "since"} begins the lines of a mount that is gone.
 #[derive(clap::Args, Debug)]
 pub struct Args {
     /// Go on with what is refused from now on, until the mount ends

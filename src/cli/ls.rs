@@ -41,8 +41,8 @@ const PLAIN: &str = "\u{1b}[0m";
 ///
 /// Letters that a terminal would act upon, or not show, are spelled \u{NNNN}, bytes that are no UTF-8 \xNN, and a
 /// backslash is doubled; -0 and --json give names as they are. JSON is a list of {"name", "kind": "file", "directory"
-/// or "link", "size", "time" (null if the store says none), "target" of links, with -l "dtype" and "shape" of arrays}, and
-/// "name_hex" for names that are no UTF-8. With -R and --tree the names in both are paths.
+/// or "link", "size", "time" (null if the store says none), "target" of links, with -l "dtype" and "shape" of arrays},
+/// and "name_hex" for names that are no UTF-8. With -R and --tree the names in both are paths.
 #[derive(clap::Args, Debug)]
 #[command(disable_help_flag = true)]
 pub struct Args {
@@ -94,7 +94,8 @@ struct ListedEntry {
     target: Option<String>,
 }
 
-/// Returns the header of an array; `None` for another file, and for a file that cannot be read, whose reader learns the reason.
+/// Returns the header of an array; `None` for another file, and for a file that cannot be read, whose reader learns the
+/// reason.
 fn header(file: &dyn VirtualFile) -> Option<Header> {
     npy_header(&*file.open().ok()?).ok()?.ok()
 }
@@ -120,7 +121,8 @@ impl ListedEntry {
             name: Name::new(name),
             kind: kind(node),
             size,
-            // An object without a time has this one, such as a file of a web server that does not say when it was modified.
+            // An object without a time has this one, such as a file of a web server that does not say when it was
+            // modified.
             time: (time != SystemTime::UNIX_EPOCH).then(|| utc(time)),
             dtype: header.as_ref().map(|header| header.dtype.to_string()),
             shape: header.map(|header| header.shape),
@@ -253,7 +255,8 @@ impl Printer<'_> {
         }
     }
 
-    /// Lists a directory. `path` is its path in the store, `below` that from where the listing began, so many directories above.
+    /// Lists a directory. `path` is its path in the store, `below` that from where the listing began, so many
+    /// directories above.
     fn directory(
         &mut self,
         dir: &Arc<dyn Directory>,

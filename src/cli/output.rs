@@ -1,7 +1,8 @@
-//! The output of commands. A command computes a value and prints nothing; this prints the value for people, for programs that
-//! read names, or as JSON.
+//! The output of commands. A command computes a value and prints nothing; this prints the value for people, for
+//! programs that read names, or as JSON.
 //!
-//! The JSON of a value is its `Serialize`. The text of a value is made from the same fields, so that the two cannot disagree.
+//! The JSON of a value is its `Serialize`. The text of a value is made from the same fields, so that the two cannot
+//! disagree.
 
 use std::fmt;
 use std::io::{self, IsTerminal, Write};
@@ -61,8 +62,8 @@ impl OutputFormat {
     }
 }
 
-/// A name or path of any bytes. It displays as one escaped line. Its JSON is `name`, in which bytes that are no UTF-8 are
-/// replaced, and for a name with such bytes `name_hex`, all bytes as hexadecimal digits.
+/// A name or path of any bytes. It displays as one escaped line. Its JSON is `name`, in which bytes that are no UTF-8
+/// are replaced, and for a name with such bytes `name_hex`, all bytes as hexadecimal digits.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Name(pub Vec<u8>);
 
@@ -121,7 +122,8 @@ pub fn kind(node: &Node) -> &'static str {
     }
 }
 
-/// Lays rows out in columns of equal width, two blanks apart. Cells of the columns in `right` stand at the right of theirs.
+/// Lays rows out in columns of equal width, two blanks apart. Cells of the columns in `right` stand at the right of
+/// theirs.
 pub fn columns<const N: usize>(rows: &[[String; N]], right: std::ops::Range<usize>) -> String {
     let width = |column: usize| rows.iter().map(|row| row[column].chars().count()).max();
     let widths: [usize; N] = std::array::from_fn(|column| width(column).unwrap_or(0));

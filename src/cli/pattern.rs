@@ -1,5 +1,6 @@
-//! Patterns for names, as shells have them: `*`, `?`, `[a-z]` and `[!a-z]`, and `**/` for any directories, or none, in front
-//! of what follows. A pattern is matched byte by byte, and a `?` stands for one character of UTF-8. Takes time in proportion to both lengths at the most.
+//! Patterns for names, as shells have them: `*`, `?`, `[a-z]` and `[!a-z]`, and `**/` for any directories, or none, in
+//! front of what follows. A pattern is matched byte by byte, and a `?` stands for one character of UTF-8. Takes time in
+//! proportion to both lengths at the most.
 
 /// Returns whether there is a wildcard in a path.
 pub fn has_wildcards(path: &[u8]) -> bool {
@@ -63,8 +64,8 @@ impl Pattern {
     /// Returns whether all of a name is as the pattern says.
     pub fn matches(&self, name: &[u8]) -> bool {
         let (mut part, mut at) = (0, 0);
-        // Where to go on if what follows the latest `*` or `**/` does not fit: one byte later, or behind the next slash. No
-        // earlier one can help: whatever it would take, the latest can take, too.
+        // Where to go on if what follows the latest `*` or `**/` does not fit: one byte later, or behind the next
+        // slash. No earlier one can help: whatever it would take, the latest can take, too.
         let mut again: Option<(usize, usize)> = None;
         loop {
             let taken = match self.0.get(part) {

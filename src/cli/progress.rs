@@ -1,7 +1,7 @@
 //! Progress on the terminal: one line on standard error for what takes longer than a second.
 //!
-//! Nothing is shown if standard error is no terminal. A signal that ends the process first removes the line and all half-made
-//! files.
+//! Nothing is shown if standard error is no terminal. A signal that ends the process first removes the line and all
+//! half-made files.
 
 use std::io::{self, IsTerminal};
 use std::sync::mpsc::{RecvTimeoutError, Sender, channel};

@@ -29,12 +29,14 @@ const PACKAGED: &str = "/usr";
 
 /// List what of npyfs is installed on this machine and what mounting needs, or install it.
 ///
-/// Without options nothing is changed. --install needs root, and may be given again: what is there stays, and what another
-/// version put there is brought up to date. --remove takes away what --install put there, unless it was changed since.
+/// Without options nothing is changed. --install needs root, and may be given again: what is there stays, and what
+/// another version put there is brought up to date. --remove takes away what --install put there, unless it was changed
+/// since.
 ///
 /// In the list, what is there, is missing, or differs from what this program would install; what is foreign was put
-/// there by others and is left alone. JSON is {"commands": those that install the rest, "needs": [{"name", "state": "there" or
-/// "missing", "what"}], "parts": [{"name", "state": "there", "missing", "differs" or "foreign", "what"}], "program", "version"}.
+/// there by others and is left alone. JSON is {"commands": those that install the rest, "needs": [{"name", "state":
+/// "there" or "missing", "what"}], "parts": [{"name", "state": "there", "missing", "differs" or "foreign", "what"}],
+/// "program", "version"}.
 #[derive(clap::Args, Debug)]
 pub struct Args {
     /// JSON, of the list

@@ -1,8 +1,8 @@
-//! `npyfs show`: an array at a glance: its ends as NumPy prints them, statistics, a histogram, a picture; a store or a directory
-//! by an overview of what is in it, and a data frame by its first rows.
+//! `npyfs show`: an array at a glance: its ends as NumPy prints them, statistics, a histogram, a picture; a store or a
+//! directory by an overview of what is in it, and a data frame by its first rows.
 //!
-//! Only the ends of an array are read at random. One pass finds everything else, in memory that does not depend on the size of
-//! the array.
+//! Only the ends of an array are read at random. One pass finds everything else, in memory that does not depend on the
+//! size of the array.
 
 mod edges;
 mod float;
@@ -55,15 +55,16 @@ const PNG_SIZE: (u64, u64) = (1024, 1024);
 
 /// Show a store at a glance: what is in it; an array: its ends as NumPy prints them, statistics, a histogram.
 ///
-/// A store or a directory is shown by its kind, its axes and a tree with type, shape, stored size and units, as deep as the
-/// terminal has room for; a data frame by its first rows. In the place of STORE and PATH also a mount or something in it,
-/// STORE:/PATH, STORE/PATH, or an .npy or .npz file.
+/// A store or a directory is shown by its kind, its axes and a tree with type, shape, stored size and units, as deep as
+/// the terminal has room for; a data frame by its first rows. In the place of STORE and PATH also a mount or something
+/// in it, STORE:/PATH, STORE/PATH, or an .npy or .npz file.
 ///
 /// Least, greatest and mean leave NaN out. Bins of the histogram begin at multiples of their width, a power of two. A
 /// matrix is drawn on terminals with colours; each pixel is the mean of its elements. JSON is {"dtype", "shape",
-/// "bytes", "elements", "printed", "statistics"}, or "members" with the statistics of each member of a structured type; of
-/// a directory {"kind", "axes", "file", "size", "entries"}, with {"name", "kind", "dtype", "shape", "stored_size", "units",
-/// "entries"} of each entry, those of the directory itself unless a depth is asked for. The JSON of several paths is a list.
+/// "bytes", "elements", "printed", "statistics"}, or "members" with the statistics of each member of a structured type;
+/// of a directory {"kind", "axes", "file", "size", "entries"}, with {"name", "kind", "dtype", "shape", "stored_size",
+/// "units", "entries"} of each entry, those of the directory itself unless a depth is asked for. The JSON of several
+/// paths is a list.
 #[derive(clap::Args, Debug)]
 pub struct Args {
     /// The ends only: nothing else is read

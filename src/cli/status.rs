@@ -1,8 +1,8 @@
-//! `npyfs status`: the mounts of this user, and what they do: what they show, what was written and is not committed, what they
-//! refused, their readers, and their memory and disk.
+//! `npyfs status`: the mounts of this user, and what they do: what they show, what was written and is not committed,
+//! what they refused, their readers, and their memory and disk.
 //!
-//! A mount is asked for a limited time, because it may be dead or stuck; what it does not answer is not known, and the mount
-//! is listed all the same. Everything that a mount says is taken as text from a stranger.
+//! A mount is asked for a limited time, because it may be dead or stuck; what it does not answer is not known, and the
+//! mount is listed all the same. Everything that a mount says is taken as text from a stranger.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -26,9 +26,9 @@ const TIMEOUT: Duration = Duration::from_secs(5);
 
 /// List the mounts of this user, or of all users for root, and what they do.
 ///
-/// JSON is a list of {"mount_point", "store", "state": "live", "dead", "stuck" or "closed", "writable", "user", "options",
-/// "checkout": {"name", "objects", "deleted", "unsaved", "waiting"}, "refused": {"count", "since"}, "readers", "pid", "memory",
-/// "cache" and "kept": {"bytes", "limit"}, "remedy"}; what is not known is null.
+/// JSON is a list of {"mount_point", "store", "state": "live", "dead", "stuck" or "closed", "writable", "user",
+/// "options", "checkout": {"name", "objects", "deleted", "unsaved", "waiting"}, "refused": {"count", "since"},
+/// "readers", "pid", "memory", "cache" and "kept": {"bytes", "limit"}, "remedy"}; what is not known is null.
 #[derive(clap::Args, Debug)]
 pub struct Args {
     /// JSON

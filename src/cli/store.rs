@@ -31,7 +31,8 @@ use npyfs_io::remote::{Address, Scheme};
 /// The store and the view options of a subcommand that reads without mounting.
 #[derive(clap::Args, Clone, Debug)]
 pub struct StoreArgs {
-    /// Options as for `npyfs mount`: sep, external, text_limit, cache_size, kind, locales; endpoint, profile, header and so on
+    /// Options as for `npyfs mount`: sep, external, text_limit, cache_size, kind, locales; endpoint, profile, header
+    /// and so on
     #[arg(short, value_name = "OPTIONS")]
     options: Vec<String>,
 

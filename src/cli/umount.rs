@@ -1,7 +1,7 @@
 //! `npyfs umount`: takes away a mount of npyfs, alive or dead.
 //!
-//! Asks the mount for two things only, and for a limited time: to make writes durable, and which writes would be lost or
-//! wait for another mount. A dead mount answers only with errors; a stuck mount does not answer at all.
+//! Asks the mount for two things only, and for a limited time: to make writes durable, and which writes would be lost
+//! or wait for another mount. A dead mount answers only with errors; a stuck mount does not answer at all.
 
 use std::fs::File;
 use std::io;

@@ -28,9 +28,10 @@ const STEP: usize = 1 << 20;
 
 /// Read everything in a store, or what is named in it; check digests and checksums, too, where its format has them.
 ///
-/// In the place of STORE and PATH also a mount or something in it, STORE:/PATH, STORE/PATH, or an .npy file. JSON is {"bytes",
-/// "checked": numbers of what a format checks itself, "absent": numbers by reason, "damaged", "failed": not readable just now,
-/// "files", "findings": the lines on standard error, "left_out": not shown, "no_filter" and "not_allowed": not checked}.
+/// In the place of STORE and PATH also a mount or something in it, STORE:/PATH, STORE/PATH, or an .npy file. JSON is
+/// {"bytes", "checked": numbers of what a format checks itself, "absent": numbers by reason, "damaged", "failed": not
+/// readable just now, "files", "findings": the lines on standard error, "left_out": not shown, "no_filter" and
+/// "not_allowed": not checked}.
 #[derive(clap::Args, Debug)]
 pub struct Args {
     /// JSON

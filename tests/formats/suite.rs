@@ -22,7 +22,8 @@ pub struct Sample {
     pub formats: Registry,
     /// Makes the store in a directory.
     pub make: fn(&Path) -> PathBuf,
-    /// Arrays of the store, and under which new names they can be stored, too; or cannot, if stores of the format are only read.
+    /// Arrays of the store, and under which new names they can be stored, too; or cannot, if stores of the format are
+    /// only read.
     pub copies: &'static [(&'static str, &'static str)],
     /// What is written goes into layers, which are committed and may conflict; else the store keeps it itself.
     pub has_layers: bool,

@@ -1,4 +1,5 @@
-//! A format made up for the tests: HDF5 files whose root has `upside_down`, and whose arrays are shown with the last row first.
+//! A format made up for the tests: HDF5 files whose root has `upside_down`, and whose arrays are shown with the last
+//! row first.
 
 use std::sync::Arc;
 

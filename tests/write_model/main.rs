@@ -1,6 +1,7 @@
-//! The way of a write without a kernel: random operations of programs on a checkout of a plain store, against a model of files.
-//! `ndarray-npy` says which bytes are a whole `.npy`. After each operation every name shows what the model says; after the mount
-//! is dropped without a word, as in a crash, what was synced is there, and nothing that never was.
+//! The way of a write without a kernel: random operations of programs on a checkout of a plain store, against a model
+//! of files. `ndarray-npy` says which bytes are a whole `.npy`. After each operation every name shows what the model
+//! says; after the mount is dropped without a word, as in a crash, what was synced is there, and nothing that never
+//! was.
 
 mod model;
 

@@ -21,7 +21,8 @@ pub fn return_large_blocks() {
 /// The number of names, or the like, behind which freed memory is worth a look.
 const MANY: usize = 4096;
 
-/// Returns freed memory to the system if work on that many names is done. What the work took lies between what is kept of it.
+/// Returns freed memory to the system if work on that many names is done. What the work took lies between what is kept
+/// of it.
 pub fn return_free_memory_of(names: usize) {
     if names >= MANY {
         return_free_memory();

@@ -54,8 +54,8 @@ fn header_of(dtype: &DType, shape: &[u64], fortran: bool) -> Vec<u8> {
     }
 }
 
-/// Returns a header whose length is a multiple of `to`, padded as NumPy pads its own; the header as it is if it would have
-/// another length field. Elements of a memory map then begin at a page. NumPy reads headers of up to 10 000 bytes.
+/// Returns a header whose length is a multiple of `to`, padded as NumPy pads its own; the header as it is if it would
+/// have another length field. Elements of a memory map then begin at a page. NumPy reads headers of up to 10 000 bytes.
 pub fn aligned(header: Vec<u8>, to: usize) -> Vec<u8> {
     let text = header.get(MAGIC.len() + 4..).unwrap_or_default();
     let (is_short, len) = (header.get(MAGIC.len()) == Some(&1), header.len());

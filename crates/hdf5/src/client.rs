@@ -151,7 +151,8 @@ impl H5 {
         }
     }
 
-    /// Returns how many requests so far failed for a reason that says nothing about the file: what was learnt meanwhile may be wrong.
+    /// Returns how many requests so far failed for a reason that says nothing about the file: what was learnt meanwhile
+    /// may be wrong.
     pub fn unanswered(&self) -> u64 {
         match self {
             Self::Here(_) => 0,
@@ -174,7 +175,8 @@ impl H5 {
         }
     }
 
-    /// Answers one request about one file. Fails with [`H5Error::Stale`] if the file was written to before or meanwhile.
+    /// Answers one request about one file. Fails with [`H5Error::Stale`] if the file was written to before or
+    /// meanwhile.
     pub fn call(&self, file: &StoreFile, request: Request) -> Result<Answer, H5Error> {
         let bears_writers = request.bears_writers();
         if !bears_writers && !file.is_unchanged() {
@@ -205,8 +207,8 @@ impl H5 {
         ask!(self, file, Request::Root, Root)
     }
 
-    /// Returns all members of a group. A large one is listed in parts, by several workers at a time. With `outside` it is
-    /// looked up which datasets may keep their data in other files.
+    /// Returns all members of a group. A large one is listed in parts, by several workers at a time. With `outside` it
+    /// is looked up which datasets may keep their data in other files.
     pub fn list(
         &self,
         file: &StoreFile,
@@ -267,8 +269,8 @@ impl H5 {
         ask!(self, file, request, Members)
     }
 
-    /// Returns at most `most` members of a group, with what is below them as deep as `depth`, and the attributes of these
-    /// names. Each member is converted as it arrives.
+    /// Returns at most `most` members of a group, with what is below them as deep as `depth`, and the attributes of
+    /// these names. Each member is converted as it arrives.
     pub fn scan<T: Send>(
         &self,
         file: &StoreFile,
@@ -301,8 +303,8 @@ impl H5 {
         Ok(all)
     }
 
-    /// Returns what the first `most` elements of a dataset of references refer to, in C order, and the attributes of these
-    /// names. Each object is converted as it arrives.
+    /// Returns what the first `most` elements of a dataset of references refer to, in C order, and the attributes of
+    /// these names. Each object is converted as it arrives.
     pub fn targets<T: Send>(
         &self,
         file: &StoreFile,
@@ -335,8 +337,8 @@ impl H5 {
         Ok(all)
     }
 
-    /// Returns the dimensions that a group of a netCDF-4 file defines: own name and length of each. `is_netcdf`: the name of
-    /// the file says so.
+    /// Returns the dimensions that a group of a netCDF-4 file defines: own name and length of each. `is_netcdf`: the
+    /// name of the file says so.
     pub fn scales(
         &self,
         file: &StoreFile,

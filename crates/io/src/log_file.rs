@@ -1,7 +1,8 @@
 //! A log that outlives its mount: one JSON object per line, in a file of bounded size.
 //!
-//! The file is created with the first line, and another one once its directory is another. Existing lines stay. A full file is renamed to `NAME.old`, which replaces
-//! an earlier `.old`. Lines are not synced one by one: a power failure loses the last log lines, never data.
+//! The file is created with the first line, and another one once its directory is another. Existing lines stay. A full
+//! file is renamed to `NAME.old`, which replaces an earlier `.old`. Lines are not synced one by one: a power failure
+//! loses the last log lines, never data.
 
 use std::fs::File;
 use std::io::{self, Seek, SeekFrom, Write};
@@ -51,8 +52,8 @@ struct State {
 }
 
 impl LogFile {
-    /// Creates the log `name` in a directory, which is created with the first line, and may become another one. `place` is
-    /// its path, for messages, before there is one.
+    /// Creates the log `name` in a directory, which is created with the first line, and may become another one. `place`
+    /// is its path, for messages, before there is one.
     pub fn new(
         place: PathBuf,
         name: &str,

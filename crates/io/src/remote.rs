@@ -5,11 +5,12 @@
 //! are never mixed. Nothing is written to remote storage except what checkouts consist of (`prefix`). Addresses are
 //! shown without their query, which may hold a secret.
 //!
-//! `disk` is one file for each version of an object: bytes with holes, a checksum for each block, and a page with the file's
-//! generation. Several processes write to it, and any of them may punch holes. A process that does so sets the generation to
-//! an odd number before and to the next even one afterwards; a reader looks at the generation before and after a read, and
-//! compares checksums unless the blocks were checked under the same even generation. So no lock is held between processes
-//! for a read, and a wrong order costs a request. `cache_dir` is the directory of these files, which are blobs.
+//! `disk` is one file for each version of an object: bytes with holes, a checksum for each block, and a page with the
+//! file's generation. Several processes write to it, and any of them may punch holes. A process that does so sets the
+//! generation to an odd number before and to the next even one afterwards; a reader looks at the generation before and
+//! after a read, and compares checksums unless the blocks were checked under the same even generation. So no lock is
+//! held between processes for a read, and a wrong order costs a request. `cache_dir` is the directory of these files,
+//! which are blobs.
 //!
 //! `origin` sends the requests: to web servers directly, to buckets through `object_store`. Only `patience` retries;
 //! `object_store` sends each request once. `connections` sits between `object_store` and the network: it records what

@@ -20,7 +20,8 @@ use npyfs_io::file::StoreFile;
 /// The number of soft links that a path may lead through.
 const MAX_LINKS: usize = 40;
 
-/// The number of links that are kept for the requests to come: to find those that come next takes a look at all of the group.
+/// The number of links that are kept for the requests to come: to find those that come next takes a look at all of the
+/// group.
 const MOST_AHEAD: usize = 60_000;
 
 /// The links that come next in a group.

@@ -166,8 +166,9 @@ fn sized(call: &str, fill: impl Fn(*mut c_char, usize) -> isize) -> Result<Vec<u
     Ok(buf)
 }
 
-/// Bytes of metadata that are kept of a file on disk. libhdf5 counts what a header takes in the file, some 300 bytes, and needs 15
-/// times as much for it: with the 32 MiB that it takes by itself, a listing of 100 000 datasets takes 250 MB.
+/// Bytes of metadata that are kept of a file on disk. libhdf5 counts what a header takes in the file, some 300 bytes,
+/// and needs 15 times as much for it: with the 32 MiB that it takes by itself, a listing of 100 000 datasets takes 250
+/// MB.
 const METADATA_CACHE: usize = 2 << 20;
 
 /// Returns a configuration of the metadata cache with a fixed size.

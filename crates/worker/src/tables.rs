@@ -250,7 +250,8 @@ fn open_to_write(
     table: bool,
 ) -> heed::Result<Env<WithoutTls>> {
     let mut options = options.clone();
-    // SAFETY: only the holder of the writer lock changes the file; other programs' writers keep to that. A fault of a damaged file ends this worker process, and no transaction that was not committed counts.
+    // SAFETY: only the holder of the writer lock changes the file; other programs' writers keep to that. A fault of a
+    // damaged file ends this worker process, and no transaction that was not committed counts.
     unsafe {
         if table {
             options.flags(EnvFlags::NO_LOCK | EnvFlags::NO_SUB_DIR);

@@ -40,9 +40,9 @@ enum Command {
     },
     /// Set attributes: numbers, arrays of them as JSON, or text
     ///
-    /// A value that is a JSON number, array or quoted text is that, and anything else is text. An attribute that is there
-    /// already keeps its type where the value fits. While the checkout is mounted, name the mount point: the mount sets them, as it
-    /// does for setfattr.
+    /// A value that is a JSON number, array or quoted text is that, and anything else is text. An attribute that is
+    /// there already keeps its type where the value fits. While the checkout is mounted, name the mount point: the
+    /// mount sets them, as it does for setfattr.
     #[command(override_usage = "npyfs attr set [OPTIONS] <STORE> <PATH> <NAME=VALUE>...")]
     Set {
         #[command(flatten)]
@@ -54,9 +54,9 @@ enum Command {
     },
     /// Print the dimensions of a variable of a netCDF-4 store, or give a new one some
     ///
-    /// A new variable has the dimensions of the one that it takes the place of, or those that its shape names: each of its
-    /// lengths is that of one dimension only, and occurs once. All others are given theirs, by the names that are defined in its
-    /// group and above it.
+    /// A new variable has the dimensions of the one that it takes the place of, or those that its shape names: each of
+    /// its lengths is that of one dimension only, and occurs once. All others are given theirs, by the names that are
+    /// defined in its group and above it.
     #[command(override_usage = "npyfs attr dims [OPTIONS] <STORE> <PATH> [NAMES]")]
     Dims {
         #[command(flatten)]

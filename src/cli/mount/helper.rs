@@ -1,7 +1,8 @@
 //! The calling conventions of mount(8) and umount(8), which run a helper for file systems that they do not know.
 //!
-//! `mount.TYPE` and `umount.TYPE` are links to this program. `mount.fuse3`, which mount(8) runs for `fuse.npyfs` where no
-//! `mount.fuse.npyfs` is installed, runs it as `npyfs STORE MOUNTPOINT -o OPTIONS`. Exit codes are those of mount(8).
+//! `mount.TYPE` and `umount.TYPE` are links to this program. `mount.fuse3`, which mount(8) runs for `fuse.npyfs` where
+//! no `mount.fuse.npyfs` is installed, runs it as `npyfs STORE MOUNTPOINT -o OPTIONS`. Exit codes are those of
+//! mount(8).
 
 use std::ffi::{OsStr, OsString};
 use std::fs::File;

@@ -1,5 +1,5 @@
-//! The ends of an array as NumPy prints them with a threshold of 100 elements, which fits on a screen: of a long axis the
-//! first three entries, dots and the last three.
+//! The ends of an array as NumPy prints them with a threshold of 100 elements, which fits on a screen: of a long axis
+//! the first three entries, dots and the last three.
 //!
 //! Only the elements that are printed are read.
 

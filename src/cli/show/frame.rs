@@ -63,8 +63,8 @@ pub(super) fn is_frame(info: &Json) -> bool {
     info["attributes"]["encoding-type"] == "dataframe"
 }
 
-/// Returns the first rows of a data frame, in lines of at most `width` columns; `None` if its columns are no files here, as in
-/// the Zarr view.
+/// Returns the first rows of a data frame, in lines of at most `width` columns; `None` if its columns are no files
+/// here, as in the Zarr view.
 pub(super) fn head(dir: &Arc<dyn Directory>, info: &Json, width: usize) -> Result<Option<String>> {
     let attributes = &info["attributes"];
     let index = attributes["_index"].as_str();

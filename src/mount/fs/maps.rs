@@ -1,16 +1,16 @@
-//! Reads through memory maps: which files are mapped, and which bytes the kernel is given beside the page that a program
-//! touched.
+//! Reads through memory maps: which files are mapped, and which bytes the kernel is given beside the page that a
+//! program touched.
 //!
 //! The kernel reads *around* a page that is touched in a map, by as much as it reads ahead in a file: 2 MiB of which a
-//! sample is 12 KiB. So a file that is probably mapped is opened with the least read-ahead, a page; the kernel then asks
-//! for the page that was touched and nothing else, and is given the rest of the row of the first axis with it. A reader
-//! that goes on in order is given more each time.
+//! sample is 12 KiB. So a file that is probably mapped is opened with the least read-ahead, a page; the kernel then
+//! asks for the page that was touched and nothing else, and is given the rest of the row of the first axis with it. A
+//! reader that goes on in order is given more each time.
 //!
-//! Tables have extents, their columns, and are mapped: every open of one is by page, and a page that is touched brings its
-//! window of the column.
+//! Tables have extents, their columns, and are mapped: every open of one is by page, and a page that is touched brings
+//! its window of the column.
 //!
-//! The kernel does not tell whether an array is mapped. `np.load(mmap_mode="r")` opens a file twice: it reads the header
-//! through the first handle and maps the second. A wrong guess affects speed only.
+//! The kernel does not tell whether an array is mapped. `np.load(mmap_mode="r")` opens a file twice: it reads the
+//! header through the first handle and maps the second. A wrong guess affects speed only.
 
 use std::num::NonZeroUsize;
 use std::ops::Range;
@@ -23,8 +23,8 @@ use npyfs_base::tuning::Tuning;
 use npyfs_core::dataset::access_pattern::AccessPattern;
 use npyfs_io::content::{self, Content};
 
-/// The most bytes that are read at once for a page: they are copied into the page cache for nothing if the program wants
-/// that page only.
+/// The most bytes that are read at once for a page: they are copied into the page cache for nothing if the program
+/// wants that page only.
 const LARGEST: u64 = 1 << 20;
 
 /// The same for bytes that need not be decoded, and would not be read otherwise.
@@ -218,8 +218,8 @@ impl PageReads {
     }
 }
 
-/// Returns the pages of the window of an extent that the page `asked` lies in. Windows do not depend on what was asked for
-/// before: programs go through an extent with several threads, and backwards.
+/// Returns the pages of the window of an extent that the page `asked` lies in. Windows do not depend on what was asked
+/// for before: programs go through an extent with several threads, and backwards.
 fn window(content: &dyn Content, page: u64, asked: &Range<u64>, extent: &Range<u64>) -> Range<u64> {
     let size = match content.is_costly() {
         true => WINDOW,

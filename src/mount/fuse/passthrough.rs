@@ -33,8 +33,8 @@ impl Passthrough {
         self.usable.store(true, Ordering::Release);
     }
 
-    /// Counts an open of an inode, and replies to it if the kernel is to read a copy; otherwise returns the reply. Before
-    /// it replies, `noted` is called with `Ok`; if the kernel refuses, with the reason.
+    /// Counts an open of an inode, and replies to it if the kernel is to read a copy; otherwise returns the reply.
+    /// Before it replies, `noted` is called with `Ok`; if the kernel refuses, with the reason.
     pub(super) fn open(
         &self,
         ino: u64,

@@ -38,8 +38,8 @@ impl ReadAhead {
         access("/sys/class/bdi", Access::WRITE_OK).is_ok()
     }
 
-    /// Raises the setting of a mount to `kib`. Must follow the handshake, which sets the kernel's proposal: 128 KiB, and
-    /// no more.
+    /// Raises the setting of a mount to `kib`. Must follow the handshake, which sets the kernel's proposal: 128 KiB,
+    /// and no more.
     pub(super) fn raise(device: Dev, kib: u64) -> Result<Self, String> {
         let path = format!(
             "/sys/class/bdi/{}:{}/read_ahead_kb",

@@ -66,7 +66,8 @@ impl Editor {
         Ok(Self { worker, holders })
     }
 
-    /// Changes `file`; returns for each step the reason why it was refused, if it was. On failure the file is of no use.
+    /// Changes `file`; returns for each step the reason why it was refused, if it was. On failure the file is of no
+    /// use.
     pub fn edit(
         &mut self,
         file: &StoreFile,

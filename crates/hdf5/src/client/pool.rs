@@ -29,7 +29,8 @@ const START_ATTEMPTS: u32 = 20;
 /// The time between two of them.
 const START_INTERVAL: Duration = Duration::from_millis(50);
 
-/// The time for which a request waits for a worker while there is one for each core: most answer sooner than another starts.
+/// The time for which a request waits for a worker while there is one for each core: most answer sooner than another
+/// starts.
 const IDLE_WAIT: Duration = Duration::from_millis(5);
 
 /// Workers that do not count while they wait for the network, at the most: a process takes some 10 MiB.
@@ -42,7 +43,8 @@ const MAX_RESIDENT: u64 = 192 << 20;
 /// Objects of one file that may kill a worker before the whole file is marked bad.
 const MAX_BAD: usize = 4;
 
-/// The time for which an object stays marked: what crashed a worker, or stalled it, may have been the machine's want of something.
+/// The time for which an object stays marked: what crashed a worker, or stalled it, may have been the machine's want of
+/// something.
 const MARK_LIFETIME: Duration = Duration::from_secs(600);
 
 /// The objects that are marked bad, and when: by the serial number of their file, which a new version does not share,

@@ -191,8 +191,8 @@ impl WorkerProcess {
         }
     }
 
-    /// Receives the reply to a request, and gives the worker what it asks for of a file that lies elsewhere. While it waits
-    /// for that, its deadline stands still.
+    /// Receives the reply to a request, and gives the worker what it asks for of a file that lies elsewhere. While it
+    /// waits for that, its deadline stands still.
     fn reply(
         &mut self,
         file: &StoreFile,
@@ -251,8 +251,8 @@ impl WorkerProcess {
     }
 }
 
-/// Returns the bytes of ranges of a file that lies elsewhere, one behind the other. The outer error is one of the worker: it asks for
-/// ranges that it may not ask for.
+/// Returns the bytes of ranges of a file that lies elsewhere, one behind the other. The outer error is one of the
+/// worker: it asks for ranges that it may not ask for.
 fn fetched(file: &StoreFile, ranges: &[Range<u64>]) -> io::Result<Result<Vec<u8>, Error>> {
     let wrong = || io::Error::from(io::ErrorKind::InvalidData);
     let far = file.far().ok_or_else(wrong)?;

@@ -1,8 +1,8 @@
 //! The client of the worker that changes the LMDB tables of a directory under their writer lock.
 //!
 //! The worker is not killed with its daemon: when the daemon is gone it completes the request that it has, gives the
-//! lock back and ends. So a daemon that dies leaves no lock behind. Where the worker itself is killed, the row stays; the
-//! next worker that takes the lock on this host recognises it.
+//! lock back and ends. So a daemon that dies leaves no lock behind. Where the worker itself is killed, the row stays;
+//! the next worker that takes the lock on this host recognises it.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -49,8 +49,8 @@ fn failed(error: io::Error) -> H5Error {
 }
 
 impl LmdbWriter {
-    /// Makes the end for the tables in `folder`, with `lock` as their writer lock, and starts no worker yet: `program` becomes one when it is started with
-    /// `argument::TABLES`.
+    /// Makes the end for the tables in `folder`, with `lock` as their writer lock, and starts no worker yet: `program`
+    /// becomes one when it is started with `argument::TABLES`.
     pub fn new(program: &Path, folder: &Path, lock: LockRow) -> io::Result<Self> {
         Ok(Self {
             program: program.to_owned(),

@@ -535,7 +535,8 @@ pub struct References {
     pub elements: Vec<Vec<Reference>>,
 }
 
-/// The path of the object that a reference leads to, which is empty for the root group; `None`: it leads nowhere by intention.
+/// The path of the object that a reference leads to, which is empty for the root group; `None`: it leads nowhere by
+/// intention.
 pub type Reference = Option<GroupPath>;
 
 /// The times of a file's objects, in nanoseconds since 1970.

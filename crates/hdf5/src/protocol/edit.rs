@@ -14,7 +14,8 @@ use super::create::FilterSpec;
 use npyfs_io::file::Identity;
 use npyfs_io::file::members::Layout;
 
-/// Attribute of an object: when it was written, in nanoseconds since 1970 (I64). It has a meaning in files with `TIMES`.
+/// Attribute of an object: when it was written, in nanoseconds since 1970 (I64). It has a meaning in files with
+/// `TIMES`.
 pub const TIME: &[u8] = b"npyfs_time";
 
 /// Attribute of the root group: the time of all objects that have none of their own, as above.
@@ -32,8 +33,8 @@ pub type ObjectPath = Vec<Vec<u8>>;
 /// The meaning of attributes to the formats.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Holders {
-    /// The own names of datasets whose attributes are objects of the group that they lie in: an object that a path names may be
-    /// such an attribute.
+    /// The own names of datasets whose attributes are objects of the group that they lie in: an object that a path
+    /// names may be such an attribute.
     pub datasets: Vec<Vec<u8>>,
     /// The names of attributes in which a group lists members.
     pub lists: Vec<Vec<u8>>,
@@ -160,16 +161,16 @@ pub enum EditStep {
         /// The elements, in order.
         pieces: Vec<Piece>,
     },
-    /// Sets the time of the object at a path, and of what is below it, in nanoseconds since 1970; nothing if there is none,
-    /// or if the file has no times.
+    /// Sets the time of the object at a path, and of what is below it, in nanoseconds since 1970; nothing if there is
+    /// none, or if the file has no times.
     Time {
         /// The path.
         path: ObjectPath,
         /// The time.
         time: i64,
     },
-    /// Makes it a file with times, and sets the time of all objects that have none of their own, in nanoseconds since 1970,
-    /// unless it is one.
+    /// Makes it a file with times, and sets the time of all objects that have none of their own, in nanoseconds since
+    /// 1970, unless it is one.
     Times(i64),
     /// Writes the dataset at a path again, in another form. One that has several links stays as it is.
     Recode {

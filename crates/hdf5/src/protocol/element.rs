@@ -78,8 +78,8 @@ impl RecordPart {
         !matches!(self, Self::Plain(_))
     }
 
-    /// Returns for each text, in order, whether it is declared UTF-8. The texts of a subarray are as wide as its widest, and
-    /// count once.
+    /// Returns for each text, in order, whether it is declared UTF-8. The texts of a subarray are as wide as its
+    /// widest, and count once.
     pub fn texts(&self) -> Vec<bool> {
         match self {
             Self::Plain(_) => Vec::new(),
@@ -88,7 +88,8 @@ impl RecordPart {
         }
     }
 
-    /// Returns the element type with these types in the place of the texts; `None` if it is too large, or they are too few.
+    /// Returns the element type with these types in the place of the texts; `None` if it is too large, or they are too
+    /// few.
     pub fn dtype(&self, texts: &[DType]) -> Option<DType> {
         self.with(&mut texts.iter())
     }

@@ -19,11 +19,12 @@ pub enum H5Error {
     /// More memory than one request may take.
     #[error("{0}")]
     TooLarge(String),
-    /// The machine is short of something (memory, processes, descriptors), or a worker was killed: an errno, and what was
-    /// to be done. It says nothing about the file.
+    /// The machine is short of something (memory, processes, descriptors), or a worker was killed: an errno, and what
+    /// was to be done. It says nothing about the file.
     #[error("{1}")]
     Machine(i32, String),
-    /// Bytes that lie elsewhere did not arrive: an errno, and why. It says nothing about the file, nor about this machine.
+    /// Bytes that lie elsewhere did not arrive: an errno, and why. It says nothing about the file, nor about this
+    /// machine.
     #[error("{1}")]
     NotFetched(i32, String),
 }

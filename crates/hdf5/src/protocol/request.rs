@@ -19,8 +19,8 @@ pub enum FirstMember {
     Number(usize),
     /// With the first member behind this name. The worker holds the names of the part.
     After(Vec<u8>),
-    /// With the first one if the answer can hold the whole group. Otherwise with the member of this name, and there is no
-    /// other in the answer; none at all if the group has less than `least`.
+    /// With the first one if the answer can hold the whole group. Otherwise with the member of this name, and there is
+    /// no other in the answer; none at all if the group has less than `least`.
     Named {
         /// The name in the file.
         name: Vec<u8>,

@@ -1,7 +1,7 @@
 //! The directory of the fetched bytes of objects: a blob for each version of an object.
 //!
-//! All versions together take no more than a limit. What goes first are the data of versions that are not open, or not read by the
-//! process that has them open, then their metadata, then what the process that needs room has itself.
+//! All versions together take no more than a limit. What goes first are the data of versions that are not open, or not
+//! read by the process that has them open, then their metadata, then what the process that needs room has itself.
 
 use std::collections::{HashMap, HashSet};
 use std::io;
@@ -161,7 +161,8 @@ impl CacheDir {
         Ok(Some(own.saturating_add(others).saturating_sub(wanted)))
     }
 
-    /// Takes the data of a version away that no process has open or reads, or all of it. Returns the bytes that this frees.
+    /// Takes the data of a version away that no process has open or reads, or all of it. Returns the bytes that this
+    /// frees.
     fn take_away(&self, version: &KeptVersion, all: bool) -> io::Result<u64> {
         let file = self.blobs.file(&version.key, OFlags::empty())?;
         let unused = self.blobs.dir.is_unused(&file);

@@ -102,8 +102,8 @@ pub(super) fn about(file: &File) -> Option<serde_json::Value> {
 }
 
 impl DiskFile {
-    /// Uses a file for a version of `size` bytes; `about` is the description in its last page. A file of another version
-    /// of the format is refused and left alone.
+    /// Uses a file for a version of `size` bytes; `about` is the description in its last page. A file of another
+    /// version of the format is refused and left alone.
     pub(super) fn new(file: File, size: u64, about: &str) -> io::Result<Self> {
         let large = || io::Error::from_raw_os_error(libc::EFBIG);
         let sums = size.checked_next_multiple_of(PAGE).ok_or_else(large)?;

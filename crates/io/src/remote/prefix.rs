@@ -212,8 +212,8 @@ impl Prefix {
         }
     }
 
-    /// Reads several objects concurrently, and calls `got` with each that came within a few seconds. Those that are long,
-    /// and those of requests that failed, are left to [`Self::read`].
+    /// Reads several objects concurrently, and calls `got` with each that came within a few seconds. Those that are
+    /// long, and those of requests that failed, are left to [`Self::read`].
     pub fn read_short(&self, names: &[String], mut got: impl FnMut(&str, &[u8])) {
         let deadline = tokio::time::Instant::now() + PATIENCE.min(self.timeout);
         for some in names.chunks(AT_A_TIME) {

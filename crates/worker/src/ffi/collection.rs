@@ -16,7 +16,8 @@ pub(crate) enum AttributeData<'a> {
     Values(&'a Id, Option<u64>, &'a [u8]),
 }
 
-/// Makes the file at `path` anew and leaves it open. Its format is that of HDF5 1.10, for programs with an older library.
+/// Makes the file at `path` anew and leaves it open. Its format is that of HDF5 1.10, for programs with an older
+/// library.
 pub(crate) fn create_collection(path: &[u8]) -> Result<Id> {
     let version = LibraryVersion::V110;
     // Nobody else writes it; readers come with SWMR.

@@ -171,8 +171,8 @@ pub(crate) fn contiguous_dataset(file: &Id, name: &[u8], ty: &Id, shape: &[u64])
 }
 
 /// Makes a contiguous dataset whose attributes may be larger than the 64 KiB that an object header of the first version
-/// holds: those of the second version move to a heap. Only objects that track the order of their attributes get one in files that
-/// every version of libhdf5 reads.
+/// holds: those of the second version move to a heap. Only objects that track the order of their attributes get one in
+/// files that every version of libhdf5 reads.
 pub(crate) fn dataset_for_attributes(file: &Id, name: &[u8], ty: &Id, shape: &[u64]) -> Result<Id> {
     let mut plist = contiguous();
     plist.attr_creation_order(AttrCreationOrder::Tracked);

@@ -1,7 +1,7 @@
 //! A driver by which libhdf5 reads a file that lies elsewhere: every read is one of [`Far`].
 //!
-//! Only the file that is being opened is opened; the names of other files, which a file may hold, reach the driver and are
-//! refused. The struct is that of HDF5 2.2 (`H5FDdevelop.h`): the bindings have an older one.
+//! Only the file that is being opened is opened; the names of other files, which a file may hold, reach the driver and
+//! are refused. The struct is that of HDF5 2.2 (`H5FDdevelop.h`): the bindings have an older one.
 
 use std::cell::RefCell;
 use std::mem::offset_of;

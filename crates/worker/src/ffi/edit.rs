@@ -48,8 +48,8 @@ pub(crate) fn create_empty(path: &[u8], form: &FileForm) -> Result<Id> {
     truncated_as(path, &creation.finish()?, &access(form)?)
 }
 
-/// Opens a file that this program made, to change it. New objects may be in a form that libhdf5 has since 1.10, if it is
-/// `recent`.
+/// Opens a file that this program made, to change it. New objects may be in a form that libhdf5 has since 1.10, if it
+/// is `recent`.
 pub(crate) fn open_to_edit(path: &[u8], recent: bool) -> Result<Id> {
     let form = FileForm {
         page: recent.then_some(0),

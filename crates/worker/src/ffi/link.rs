@@ -21,9 +21,9 @@ const NAMES_AHEAD: usize = 4 << 20;
 /// The number of links of a group from which on more metadata is kept while they are listed.
 const MANY_LINKS: usize = 20_000;
 
-/// Bytes of metadata that are kept for each link while many are listed, and at most. The links of a large group lie in a heap, in
-/// the order in which they were made, and libhdf5 walks them in the order of hashes: where the heap does not fit, it reads and
-/// checks a block of up to 64 KiB for each link.
+/// Bytes of metadata that are kept for each link while many are listed, and at most. The links of a large group lie in
+/// a heap, in the order in which they were made, and libhdf5 walks them in the order of hashes: where the heap does not
+/// fit, it reads and checks a block of up to 64 KiB for each link.
 const BYTES_OF_LINK: usize = 24;
 const LINKS_CACHE: usize = 16 << 20;
 
@@ -50,9 +50,9 @@ pub(crate) struct NextLinks {
     pub damage: Option<Failure>,
 }
 
-/// Returns the first links of a group in order of name whose names lie behind `after`: at least `least`, if there are so many,
-/// and at most `most`. Only these are held: libhdf5 hands out links in the order in which they are stored, without a table of
-/// all.
+/// Returns the first links of a group in order of name whose names lie behind `after`: at least `least`, if there are
+/// so many, and at most `most`. Only these are held: libhdf5 hands out links in the order in which they are stored,
+/// without a table of all.
 pub(crate) fn links_after(group: &Id, after: &[u8], least: usize, most: usize) -> NextLinks {
     let mut first: BTreeMap<Vec<u8>, (h5l::H5L_type_t, u64)> = BTreeMap::new();
     let (mut total, mut bytes) = (0, 0);
@@ -148,8 +148,8 @@ impl LinksCache {
             .ok()
             .filter(|&links| links >= MANY_LINKS)?;
         let mut before = std::mem::MaybeUninit::<hdf5_sys::h5ac::H5AC_cache_config_t>::zeroed();
-        // SAFETY: the identifiers are open; zero is a valid bit pattern of every field, and the version of the configuration
-        // is set before libhdf5 looks at it.
+        // SAFETY: the identifiers are open; zero is a valid bit pattern of every field, and the version of the
+        // configuration is set before libhdf5 looks at it.
         let (file, before) = unsafe {
             let file = id(h5i::H5Iget_file_id(group.0), "H5Iget_file_id").ok()?;
             (*before.as_mut_ptr()).version = hdf5_sys::h5ac::H5AC__CURR_CACHE_CONFIG_VERSION;

@@ -81,8 +81,8 @@ fn conspicuous(ty: &Id) -> Vec<u8> {
     element
 }
 
-/// Makes the file at `path` anew, for programs with a library of any age. Its root group lists its links as `like` does, in
-/// order of their creation or by name.
+/// Makes the file at `path` anew, for programs with a library of any age. Its root group lists its links as `like`
+/// does, in order of their creation or by name.
 pub(crate) fn create_like(path: &[u8], like: &Id) -> Result<Id> {
     let path = cstring(path)?;
     let access = FileAccess::build()
@@ -138,7 +138,8 @@ pub(crate) fn group_like(file: &Id, path: &[Vec<u8>], like: Option<&Id>, room: b
     }
 }
 
-/// Makes a link to an object of another file, which is not looked at. `target` is relative to the directory of this file.
+/// Makes a link to an object of another file, which is not looked at. `target` is relative to the directory of this
+/// file.
 pub(crate) fn external_link(
     file: &Id,
     path: &[Vec<u8>],

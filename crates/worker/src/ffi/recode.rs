@@ -29,7 +29,8 @@ pub(crate) struct Recoding<'a> {
 }
 
 impl Recoding<'_> {
-    /// Makes the new dataset, with type, extent and other properties of the old one, and without elements; returns both.
+    /// Makes the new dataset, with type, extent and other properties of the old one, and without elements; returns
+    /// both.
     pub(crate) fn declare(&self, file: &Id) -> Result<(Id, Id)> {
         let old = open_source_dataset(file, self.from)?;
         let (ty, mut space) = (dataset_type(&old)?, dataset_space(&old)?);
@@ -74,7 +75,8 @@ impl Recoding<'_> {
         Ok((old, new))
     }
 
-    /// Makes the new dataset with all elements of the old one, which are read in blocks of the shape `block`; returns both.
+    /// Makes the new dataset with all elements of the old one, which are read in blocks of the shape `block`; returns
+    /// both.
     pub(crate) fn recode(&self, file: &Id, block: &[u64]) -> Result<(Id, Id)> {
         let (old, new) = self.declare(file)?;
         let (ty, space) = (dataset_type(&old)?, dataset_space(&old)?);

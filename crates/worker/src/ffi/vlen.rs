@@ -235,8 +235,8 @@ impl Drop for Sequences {
     }
 }
 
-/// Gives back the memory that the pointers in a buffer lead to. What cannot be given back is lost memory of this process,
-/// nothing else.
+/// Gives back the memory that the pointers in a buffer lead to. What cannot be given back is lost memory of this
+/// process, nothing else.
 ///
 /// # Safety
 /// The buffer holds `len` elements of the type, as libhdf5 has read them.

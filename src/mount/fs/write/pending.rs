@@ -43,7 +43,8 @@ impl PendingEntry {
 enum NewTime {
     /// Names in it changed.
     Changed(SystemTime),
-    /// A program set it, at `at`. A store keeps no time of a directory, so it holds until a later change, or the unmount.
+    /// A program set it, at `at`. A store keeps no time of a directory, so it holds until a later change, or the
+    /// unmount.
     Set { time: SystemTime, at: SystemTime },
 }
 

@@ -1,7 +1,7 @@
 //! A new store under construction, to which objects are added one after the other.
 //!
-//! It is one HDF5 file, unless its format makes stores in a way of its own. Each object is made in a file of its own and
-//! copied into the new one. The format plans as for a write through a mount, so the same rules hold.
+//! It is one HDF5 file, unless its format makes stores in a way of its own. Each object is made in a file of its own
+//! and copied into the new one. The format plans as for a write through a mount, so the same rules hold.
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};

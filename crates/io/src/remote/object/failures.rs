@@ -3,8 +3,8 @@
 //! A program waits for a read once, but the kernel asks twice: it asks again for pages that it failed to read ahead
 //! when the program reaches them. The second request gets the answer of the first.
 //!
-//! An open of a file asks anew. It forgets the failures, and the failure of a request that was sent before the open does
-//! not affect reads that follow the open: it is not noted, and a read that waited for the request sends its own. A
+//! An open of a file asks anew. It forgets the failures, and the failure of a request that was sent before the open
+//! does not affect reads that follow the open: it is not noted, and a read that waited for the request sends its own. A
 //! lookup is no open: a program that only looks at the mount does not prolong the reads of others.
 
 use std::ops::Range;

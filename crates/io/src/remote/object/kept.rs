@@ -68,8 +68,8 @@ impl Place {
         }
     }
 
-    /// Returns true if blocks that were checked under the present generation need not be checked once more. On a disk that other
-    /// hosts write to they are checked each time: a change is seen late.
+    /// Returns true if blocks that were checked under the present generation need not be checked once more. On a disk
+    /// that other hosts write to they are checked each time: a change is seen late.
     fn is_trusted(&self, generation: u64) -> bool {
         let wary = self
             .dir

@@ -1,8 +1,8 @@
 //! Credentials from the host of a container.
 //!
-//! Source: AWS SDKs and Tools Reference Guide, "Container credential provider". `object_store` 0.14 knows two of its cases: an
-//! address in two variables, a token in a file. It does not ask a full address without a token or with one in a variable, and it
-//! sends tokens to any host.
+//! Source: AWS SDKs and Tools Reference Guide, "Container credential provider". `object_store` 0.14 knows two of its
+//! cases: an address in two variables, a token in a file. It does not ask a full address without a token or with one in
+//! a variable, and it sends tokens to any host.
 
 use std::net::IpAddr;
 use std::pin::Pin;
