@@ -512,7 +512,7 @@ const WORTH: u64 = 512 << 10;
 pub struct Lanes(Vec<DataWriter>);
 
 impl Lanes {
-    /// Opens a writer for each lane; [`DataWriter::open`] says what the arguments are.
+    /// Opens a writer for each lane; `DataWriter::open` says what the arguments are.
     pub fn open(folder: &Path, dir: &Dir, program: &Path, owner: Owner) -> Result<Self> {
         let first = DataWriter::open(folder, dir, program, owner)?;
         let cores = std::thread::available_parallelism().map_or(1, NonZero::get);
@@ -522,7 +522,7 @@ impl Lanes {
         Ok(Self(std::iter::once(first).chain(others).collect()))
     }
 
-    /// Writes samples, divided among the lanes; see [`DataWriter::write`].
+    /// Writes samples, divided among the lanes; see `DataWriter::write`.
     pub fn write(
         &mut self,
         stage: &Stage,
@@ -558,17 +558,17 @@ impl Lanes {
         self.0.iter_mut().try_for_each(DataWriter::sync)
     }
 
-    /// Returns whether all lanes leave nothing; see [`DataWriter::leaves_nothing`].
+    /// Returns whether all lanes leave nothing; see `DataWriter::leaves_nothing`.
     pub fn leaves_nothing(&self) -> bool {
         self.0.iter().all(DataWriter::leaves_nothing)
     }
 
-    /// Marks the files of all lanes; see [`DataWriter::mark`].
+    /// Marks the files of all lanes; see `DataWriter::mark`.
     pub fn mark(&mut self, committed: &BTreeSet<DataFile>) -> Result<()> {
         self.0.iter_mut().try_for_each(|lane| lane.mark(committed))
     }
 
-    /// Closes the files of all lanes; see [`DataWriter::close`].
+    /// Closes the files of all lanes; see `DataWriter::close`.
     pub fn close(&mut self) -> Result<()> {
         let closed = self.0.iter_mut().map(DataWriter::close);
         closed.fold(Ok(()), Result::and)
