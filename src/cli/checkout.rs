@@ -275,8 +275,8 @@ enum Command {
     ///
     /// Nothing is copied: what it shows lies in the store's file and in the checkouts. It prints which files these are;
     /// they are named from the directory of OUT, so that it can be moved together with them. -0 gives their names
-    /// alone. JSON is {"name", "bytes", "files": [{"name"}]}. Nobody can write through it: it opens to be read only.
-    /// OUT must not exist. It appears when it is complete.
+    /// alone. JSON is {"name", "bytes", "files": [{"name"}]}. No program can write through OUT: it opens for reading
+    /// only. OUT must not exist. It appears when it is complete.
     #[command(override_usage = "npyfs checkout publish [OPTIONS] <STORE> [NAME] <OUT>")]
     Publish {
         /// Do without objects that have no counterpart, are not complete or do not fit the store any more; they are

@@ -1,5 +1,5 @@
-//! Who uses a mount, and whose it is: the processes that work in it, users and groups by name, as this host knows them,
-//! and why a mount cannot be looked into: it is dead, or another user's.
+//! The users of a mount, and its owner: the processes that work in the mount, and the names of users and groups on this
+//! host. A mount that cannot be looked into has a reason: it is dead, or it belongs to another user.
 //!
 //! Processes are looked for in `/proc`, never in the mount, which may be dead or stuck.
 

@@ -65,7 +65,7 @@ impl DecodePool {
         }
     }
 
-    /// Queues a job for which a reader waits before all others, unless too many wait.
+    /// Queues a job that a reader waits for: it runs before all others. If too many wait, it is dropped like any other.
     pub fn submit_first(&self, job: impl FnOnce() + Send + 'static) {
         let mut jobs = self.queue.jobs.lock().unwrap_or_else(|e| e.into_inner());
         if jobs.0.len() < self.most {
