@@ -1,34 +1,117 @@
-//! A store file on disk: its identity, and reads at an offset that notice when it changed.
+//! A store file: its identity, and reads at an offset that notice when the file changed.
 //!
-//! Assumes that a file has not changed if its device, inode, size, mtime and ctime are the same. Never writes, never
-//! locks.
+//! The bytes lie on a local disk (`handle`), in several files (`members`), or in remote storage ([`Far`]). A file on a
+//! disk counts as unchanged as long as its device, inode, size, mtime and ctime are the same. Never writes, never locks.
 
-pub mod far;
 pub mod handle;
-mod identity;
 pub mod members;
-mod page_cache;
-mod seen;
 mod superblock;
 
+use std::fmt::Debug;
 use std::fs::{File, Metadata};
 use std::io;
 use std::ops::Range;
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use far::Far;
+use xxhash_rust::xxh3::{Xxh3, xxh3_64};
+
 use handle::{Direct, Handle, Shared, with_room};
-pub use identity::{Identity, time};
 use members::{Layout, Members};
 use npyfs_base::buffer::ALIGNMENT;
 use npyfs_base::error::{Error, ErrorKind};
-use seen::Seen;
+use npyfs_base::tuning::Tuning;
 use superblock::signature;
 pub use superblock::{SIGNATURE, has_hdf5_signature, missing_end, signature_places, user_block};
+
+/// The bits of `Seen`: a power of two. With chunks of 1 MiB, half of the bits cover 32 GiB.
+const BITS: usize = 1 << 16;
+
+/// A read is slow if it takes longer than this plus the same again for each `SLOW_BYTES` bytes.
+const SLOW: Duration = Tuning::SLOW_READ;
+const SLOW_BYTES: u64 = 1 << 20;
+
+/// A slow read outweighs this many fast ones. Several slow reads mean a slow disk.
+const SLOW_WEIGHT: u32 = 4;
+const SLOW_ENOUGH: u32 = 16;
+
+/// The identity of one version of a file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, serde::Serialize, serde::Deserialize)]
+pub struct Identity {
+    /// The device.
+    pub dev: u64,
+    /// The inode.
+    pub ino: u64,
+    /// The size in bytes.
+    pub size: u64,
+    mtime: (i64, i64),
+    ctime: (i64, i64),
+}
+
+impl Identity {
+    /// Returns the identity in a file's metadata.
+    pub fn of(meta: &Metadata) -> Self {
+        Self {
+            dev: meta.dev(),
+            ino: meta.ino(),
+            size: meta.size(),
+            mtime: (meta.mtime(), meta.mtime_nsec()),
+            ctime: (meta.ctime(), meta.ctime_nsec()),
+        }
+    }
+
+    /// Returns the identity of a version in remote storage: its number, size and time of change.
+    pub fn elsewhere(number: u64, size: u64, modified: SystemTime) -> Self {
+        let since = modified.duration_since(UNIX_EPOCH).unwrap_or_default();
+        let seconds = i64::try_from(since.as_secs()).unwrap_or(i64::MAX);
+        let time = (seconds, i64::from(since.subsec_nanos()));
+        Self {
+            dev: 0,
+            ino: number,
+            size,
+            mtime: time,
+            ctime: time,
+        }
+    }
+
+    /// Returns the time of the last modification, in nanoseconds since 1970.
+    pub fn modified(&self) -> i64 {
+        self.mtime
+            .0
+            .saturating_mul(1_000_000_000)
+            .saturating_add(self.mtime.1)
+    }
+
+    /// Returns the times of the last modification and of the last change: seconds and nanoseconds since 1970.
+    pub fn times(&self) -> [(i64, i64); 2] {
+        [self.mtime, self.ctime]
+    }
+
+    /// Returns a number that stays the same across remounts (device numbers may change, so they do not count).
+    pub fn number(&self) -> u64 {
+        let mut hash = Xxh3::new();
+        for part in [self.ino, self.size] {
+            hash.update(&part.to_le_bytes());
+        }
+        for part in [self.mtime.0, self.mtime.1, self.ctime.0, self.ctime.1] {
+            hash.update(&part.to_le_bytes());
+        }
+        hash.digest()
+    }
+}
+
+/// Returns the time that lies this many nanoseconds after 1970 began.
+pub fn time(nanoseconds: i64) -> SystemTime {
+    let distance = Duration::from_nanos(nanoseconds.unsigned_abs());
+    if nanoseconds >= 0 {
+        UNIX_EPOCH + distance
+    } else {
+        UNIX_EPOCH - distance
+    }
+}
 
 /// Owner, permissions and time that entries of a store inherit from its file or directory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -133,6 +216,45 @@ impl From<RawError> for Error {
             },
         };
         Self::new(kind, error.to_string())
+    }
+}
+
+/// A function that is called once, by the thread that completes what it waits for. It must not block.
+pub type Then = Box<dyn FnOnce() + Send>;
+
+/// One version of a file in remote storage.
+pub trait Far: Send + Sync + Debug {
+    /// Fills `buf` from `offset`. The range is inside the file.
+    fn read(&self, buf: &mut [u8], offset: u64) -> Result<(), Error>;
+
+    /// Fetches ranges together, and waits until they are present.
+    fn fetch(&self, ranges: &[Range<u64>]) -> Result<(), Error>;
+
+    /// Begins to fetch ranges that will be read soon, and gaps of at most `gap` bytes between them, without waiting.
+    /// `then` is called when all are present or cannot be fetched.
+    fn prefetch(&self, _ranges: &[Range<u64>], _gap: u64, then: Then) {
+        then();
+    }
+
+    /// Calls `then` when ranges are present, if each is present or in flight now; otherwise drops it.
+    fn when_there(&self, _ranges: &[Range<u64>], then: Then) {
+        then();
+    }
+
+    /// Returns true if ranges are present.
+    fn has(&self, _ranges: &[Range<u64>]) -> bool {
+        true
+    }
+
+    /// Returns false if another version is known to have replaced this one.
+    fn is_unchanged(&self) -> bool;
+
+    /// Returns true if it is the newest version.
+    fn is_current(&self) -> bool;
+
+    /// Returns true if another version has another identity: the server reports more than the size.
+    fn is_told_apart(&self) -> bool {
+        true
     }
 }
 
@@ -449,6 +571,52 @@ impl StoreFile {
     }
 }
 
+/// An estimate of which places of a file were read before, and of the speed of its disk. It affects speed only. Some
+/// places that were never read count as read, but never more than half of them.
+#[derive(Debug, Default)]
+struct Seen {
+    bits: OnceLock<Box<[AtomicU64]>>,
+    set: AtomicUsize,
+    /// A score: the higher, the slower the disk appears.
+    slow: AtomicU32,
+}
+
+impl Seen {
+    /// Records a place; true if it is new.
+    fn is_new(&self, place: u64) -> bool {
+        let empty = || (0..BITS / 64).map(|_| AtomicU64::new(0)).collect();
+        let words = self.bits.get_or_init(empty);
+        let hash = xxh3_64(&place.to_le_bytes());
+        let bit = usize::try_from(hash % BITS as u64).unwrap_or(0);
+        let mask = 1 << (bit % 64);
+        let new = words[bit / 64].fetch_or(mask, Ordering::Relaxed) & mask == 0;
+        if new && self.set.fetch_add(1, Ordering::Relaxed) >= BITS / 2 {
+            words
+                .iter()
+                .for_each(|word| word.store(0, Ordering::Relaxed));
+            self.set.store(0, Ordering::Relaxed);
+        }
+        new
+    }
+
+    /// Records the time that it took to read this many bytes from the disk.
+    fn took(&self, bytes: u64, time: Duration) {
+        let parts = u32::try_from(bytes / SLOW_BYTES).unwrap_or(u32::MAX);
+        let next = |slow: u32| match time > SLOW.saturating_mul(parts.saturating_add(1)) {
+            true => Some((slow + SLOW_WEIGHT).min(SLOW_ENOUGH + SLOW_WEIGHT)),
+            false => slow.checked_sub(1),
+        };
+        let _ = self
+            .slow
+            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, next);
+    }
+
+    /// Returns true if the disk appears slow.
+    fn is_slow(&self) -> bool {
+        self.slow.load(Ordering::Relaxed) >= SLOW_ENOUGH
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -484,5 +652,39 @@ mod tests {
                 .read_alone_at(&mut [0; 2], (40 << 20) - 1)
                 .is_err_and(|e| matches!(e, RawError::Outside { .. }))
         );
+    }
+
+    #[test]
+    fn a_place_is_new_once_and_most_others_still_are() {
+        let seen = Seen::default();
+        assert!(seen.is_new(4096));
+        assert!(!seen.is_new(4096));
+        let new = (1..=1000).filter(|n| seen.is_new(n << 20)).count();
+        assert!(new > 950);
+        // The bits do not fill up, however many places follow.
+        for n in 0..10 * BITS as u64 {
+            seen.is_new(n * 777);
+        }
+        let new = (1..=1000).filter(|n| seen.is_new(n << 33)).count();
+        assert!(new > 400);
+    }
+
+    #[test]
+    fn a_disk_is_slow_after_several_slow_reads() {
+        let (slow, fast) = (Duration::from_millis(8), Duration::from_micros(500));
+        let seen = Seen::default();
+        for _ in 0..50 {
+            seen.took(1000, slow);
+            (0..SLOW_WEIGHT).for_each(|_| seen.took(1000, fast));
+        }
+        assert!(!seen.is_slow());
+        (0..SLOW_ENOUGH / SLOW_WEIGHT).for_each(|_| seen.took(1000, slow));
+        assert!(seen.is_slow());
+        (0..=SLOW_WEIGHT).for_each(|_| seen.took(1000, fast));
+        assert!(!seen.is_slow());
+        // A longer read may take longer.
+        let seen = Seen::default();
+        (0..100).for_each(|_| seen.took(4 << 20, slow));
+        assert!(!seen.is_slow());
     }
 }

@@ -10,7 +10,7 @@ use lru::LruCache;
 use super::walk;
 use npyfs_base::error::{Error, ErrorKind};
 use npyfs_hdf5::protocol::{H5Error, Wire};
-use npyfs_io::file::far::Far;
+use npyfs_io::file::Far;
 
 /// The unit of requests in bytes; metadata lies close to other metadata.
 const BLOCK: u64 = 8 << 10;

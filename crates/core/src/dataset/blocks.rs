@@ -21,7 +21,7 @@ use npyfs_base::error::{Error, ErrorKind, Result};
 use npyfs_base::thread::is_background;
 use npyfs_hdf5::Sink;
 use npyfs_io::content::Data;
-use npyfs_io::file::far::Far;
+use npyfs_io::file::Far;
 
 /// The share of the cache that the blocks of one chunk row, or the decoding of one block, may take.
 pub(super) const SHARE: u64 = 4;

@@ -17,7 +17,7 @@ use crate::dataset::context::Context;
 use crate::dataset::opened::OpenStore;
 use npyfs_base::thread;
 use npyfs_base::tuning::Tuning;
-use npyfs_io::file::far::{Far, Then};
+use npyfs_io::file::{Far, Then};
 
 /// Returns the criteria for sequential reading. Requests of the kernel may come in any order, and it reads ahead of
 /// single samples, too.

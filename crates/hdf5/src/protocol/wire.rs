@@ -31,9 +31,8 @@ use super::error::H5Error;
 use super::request::Request;
 use super::rights::{Inode, Permit, Sandbox};
 use npyfs_base::error::{Error, ErrorKind};
-use npyfs_io::file::far::Far;
 use npyfs_io::file::members::{Layout, Members};
-use npyfs_io::file::{Identity, Ownership, StoreFile};
+use npyfs_io::file::{Far, Identity, Ownership, StoreFile};
 
 /// Longest frame of plain data: the index of a group with millions of members fits.
 const MAX_FRAME: u64 = 2 << 30;

@@ -18,7 +18,6 @@ use rustix::fs::{Advice, Mode, OFlags, fadvise};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 use super::Identity;
-use super::page_cache;
 use npyfs_base::buffer::ALIGNMENT;
 
 /// Descriptors that are reserved for everything else: workers, the FUSE device, scratch and temporary files.
@@ -32,6 +31,9 @@ const LEAST: u64 = 4;
 
 /// The number of descriptors to request from the system.
 const WANTED: u64 = 1 << 16;
+
+/// The number of cachestat(2) on every architecture (Linux 6.5).
+const CACHESTAT: libc::c_long = 451;
 
 /// Returns true if an error means a shortage of descriptors.
 pub fn is_short(error: &io::Error) -> bool {
@@ -98,8 +100,7 @@ impl Direct {
     /// Returns true if a range is better read directly: most of it is not in memory, and none of it is dirty.
     pub fn suits(file: &File, offset: u64, len: u64) -> bool {
         let pages = len.div_ceil(ALIGNMENT as u64);
-        page_cache::pages(file, offset, len)
-            .is_some_and(|(dirty, cached)| dirty == 0 && cached * 4 <= pages)
+        pages_of(file, offset, len).is_some_and(|(dirty, cached)| dirty == 0 && cached * 4 <= pages)
     }
 
     /// Fills an aligned buffer from an aligned offset; fewer bytes only at the end of the file.
@@ -120,6 +121,44 @@ impl Direct {
         }
         Ok(done)
     }
+}
+
+/// The range that cachestat(2) is asked about (linux/mman.h: cachestat_range).
+#[repr(C)]
+struct FileRange {
+    offset: u64,
+    len: u64,
+}
+
+/// What cachestat(2) answers (linux/mman.h: cachestat).
+#[repr(C)]
+#[derive(Default)]
+struct Pages {
+    cached: u64,
+    dirty: u64,
+    writeback: u64,
+    evicted: u64,
+    recently_evicted: u64,
+}
+
+/// Returns how many pages of a file range are dirty, and how many are in memory; `None` if the kernel does not say: it
+/// is too old, or the file belongs to another user.
+#[allow(unsafe_code)]
+fn pages_of(file: &File, offset: u64, len: u64) -> Option<(u64, u64)> {
+    let range = FileRange { offset, len };
+    let mut pages = Pages::default();
+    // SAFETY: the kernel reads one FileRange and writes one Pages, both of the kernel's layout and alive during the
+    // call; the descriptor is open.
+    let failed = unsafe {
+        libc::syscall(
+            CACHESTAT,
+            file.as_raw_fd(),
+            &raw const range,
+            &raw mut pages,
+            0,
+        )
+    };
+    (failed == 0).then_some((pages.dirty.saturating_add(pages.writeback), pages.cached))
 }
 
 /// The descriptors of one open file.
@@ -326,5 +365,18 @@ mod tests {
         file.write_all(b" and more").unwrap();
         let refused = shared.handle().unwrap_err();
         assert_eq!(refused.raw_os_error(), Some(libc::ESTALE));
+    }
+
+    #[test]
+    fn what_was_just_written_is_in_memory() {
+        let mut file = tempfile::tempfile().unwrap();
+        file.write_all(&[1; 8 << 12]).unwrap();
+        match pages_of(&file, 0, 8 << 12) {
+            Some((_, cached)) => assert_eq!(cached, 8),
+            None => eprintln!("NOT TESTED: this kernel has no cachestat"),
+        }
+        if let Some((_, cached)) = pages_of(&file, 1 << 20, 1 << 12) {
+            assert_eq!(cached, 0);
+        }
     }
 }

@@ -5,7 +5,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 
 use super::error::RemoteError;
 use super::origin::Got;
-use crate::file::far::Then;
+use crate::file::Then;
 
 /// The outcome of a request.
 pub(super) type Outcome = Result<Arc<Got>, RemoteError>;

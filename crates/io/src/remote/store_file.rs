@@ -9,8 +9,7 @@ use std::sync::Arc;
 use super::address::Address;
 use super::error::{Cause, RemoteError};
 use super::object::RemoteObject;
-use crate::file::far::{Far, Then};
-use crate::file::{Identity, Ownership, StoreFile};
+use crate::file::{Far, Identity, Ownership, StoreFile, Then};
 use npyfs_base::error::{Error, ErrorKind};
 use npyfs_base::options::RemoteSettings;
 

@@ -9,7 +9,7 @@ use std::sync::OnceLock;
 
 use super::*;
 use npyfs_base::error::Error;
-use npyfs_io::file::far::Far;
+use npyfs_io::file::Far;
 
 /// Reads of the metadata cache that are worth keeping: all indexes of a large file fit.
 const METADATA_CACHE: usize = 32 << 20;

@@ -11,7 +11,7 @@ use super::super::flight::{Flight, Outcome, when_over};
 use super::super::origin::Got;
 use super::super::runtime;
 use super::{LOOKS, RemoteObject, late, lock, opens};
-use crate::file::far::Then;
+use crate::file::Then;
 
 /// The most blocks of one request.
 const PART: u64 = (8 << 20) / BLOCK;
