@@ -13,9 +13,8 @@ use npyfs_core::store::object::NewFile;
 use npyfs_core::store::part::Part;
 use npyfs_core::tree::{Directory, Listing, Node, VirtualFile};
 use npyfs_hdf5::NewAttribute;
-use npyfs_io::content::Content;
+use npyfs_io::content::{Content, complete_npy_header};
 use npyfs_io::file::Ownership;
-use npyfs_io::npy_file::header;
 
 pub struct UpsideDown;
 
@@ -137,7 +136,7 @@ impl Content for Turned<dyn Content> {
         self.0.len()
     }
     fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<()> {
-        let header = header(&*self.0)?;
+        let header = complete_npy_header(&*self.0)?;
         let row = header.len / header.shape.first().copied().unwrap_or(1).max(1);
         for (at, byte) in (offset..).zip(buf) {
             let from = match at.checked_sub(header.start) {

@@ -27,8 +27,7 @@ use crate::tree::{Directory, Node};
 use npyfs_base::error::{Error, Result};
 use npyfs_base::npy::dtype::DType;
 use npyfs_base::npy::parse::Header;
-use npyfs_io::content::{Content, Data};
-use npyfs_io::npy_file::header;
+use npyfs_io::content::{Content, Data, complete_npy_header};
 use walk::Walk;
 
 /// A listener to a conversion.
@@ -137,7 +136,7 @@ impl FileFace {
         if part.place.suffix != ".npy" {
             return None;
         }
-        let head = header(&*part.content).ok()?;
+        let head = complete_npy_header(&*part.content).ok()?;
         let groups = key.path().iter().map(|name| visible(name.as_bytes(), ""));
         let mut path: Vec<Vec<u8>> = groups.collect();
         let members = part.place.member.split('/').filter(|name| !name.is_empty());
@@ -215,7 +214,7 @@ fn find(root: &Arc<dyn Directory>, path: &[Vec<u8>]) -> Result<Option<Header>> {
         }
     }
     match dir.lookup(last)? {
-        Some(Node::File(file)) => Ok(Some(header(&*file.open()?)?)),
+        Some(Node::File(file)) => Ok(Some(complete_npy_header(&*file.open()?)?)),
         _ => Ok(None),
     }
 }

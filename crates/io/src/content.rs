@@ -144,6 +144,13 @@ pub fn npy_header(content: &dyn Content) -> Result<std::result::Result<Header, N
     )?))
 }
 
+/// Returns the header of an `.npy` file; fails unless the file has exactly the bytes that the header asks for.
+pub fn complete_npy_header(content: &dyn Content) -> Result<Header> {
+    let header = npy_header(content)??;
+    header.check_len(content.len())?;
+    Ok(header)
+}
+
 /// Bytes in memory.
 pub struct InMemory(pub Vec<u8>);
 

@@ -13,7 +13,6 @@ pub mod hex;
 pub mod kept;
 pub mod log_file;
 pub mod lru;
-pub mod npy_file;
 pub mod own_dir;
 pub mod owner;
 pub mod pause;

@@ -20,8 +20,7 @@ use npyfs_base::error::{Error, ErrorKind, Result};
 use npyfs_base::npy;
 use npyfs_base::npy::dtype::{DType, Kind, Order};
 use npyfs_hdf5::Attribute;
-use npyfs_io::content::{Concat, Content, InMemory};
-use npyfs_io::npy_file::header;
+use npyfs_io::content::{Concat, Content, InMemory, complete_npy_header};
 
 /// Suffixes of files that are an object or a member of one.
 const SUFFIXES: [&str; 4] = [".npy", ".npz", ".txt", ".bin"];
@@ -635,7 +634,7 @@ const LONGEST: u64 = 64 << 20;
 /// Returns whether an `.npy` file is a single text.
 fn is_single_text(file: &dyn Content) -> Result<bool> {
     // An incomplete file is refused later.
-    let Ok(head) = header(file) else {
+    let Ok(head) = complete_npy_header(file) else {
         return Ok(false);
     };
     let is_text = matches!(

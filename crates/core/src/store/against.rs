@@ -14,8 +14,8 @@ use serde::{Deserialize, Deserializer, Serialize};
 
 use crate::tree::{Directory, Node};
 use npyfs_base::error::Result;
+use npyfs_io::content::complete_npy_header;
 use npyfs_io::hex;
-use npyfs_io::npy_file::header;
 
 /// The surroundings that an object was written against.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -156,7 +156,7 @@ impl fmt::Display for Extent {
 /// Returns the shape of the array that a directory shows by a name.
 pub(crate) fn shown_shape(dir: &dyn Directory, shown: &[u8]) -> Result<Option<Vec<u64>>> {
     match dir.lookup(&[shown, &b".npy"[..]].concat())? {
-        Some(Node::File(file)) => Ok(Some(header(&*file.open()?)?.shape)),
+        Some(Node::File(file)) => Ok(Some(complete_npy_header(&*file.open()?)?.shape)),
         _ => Ok(None),
     }
 }

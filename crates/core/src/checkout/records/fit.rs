@@ -23,8 +23,7 @@ use crate::store::encode::text;
 use crate::store::format::Registry;
 use crate::tree::{Directory, Node, VirtualFile};
 use npyfs_base::error::{ErrorKind, Result};
-use npyfs_io::content::{Content, Slice};
-use npyfs_io::npy_file::header;
+use npyfs_io::content::{Content, Slice, complete_npy_header};
 
 /// A change of a layer that has no effect, because it does not fit the present store: an object that is not shown, or a
 /// deletion.
@@ -261,7 +260,7 @@ impl StoreIdentity {
 impl KnownArray {
     fn of(path: String, file: &dyn VirtualFile) -> Result<Self> {
         let file = file.open()?;
-        let header = header(&*file)?;
+        let header = complete_npy_header(&*file)?;
         let bytes = header.len.min(START);
         Ok(Self {
             path,
@@ -275,7 +274,7 @@ impl KnownArray {
     /// Returns whether a file begins with these elements; it may have been extended along the first dimension.
     fn is_start_of(&self, file: &dyn VirtualFile) -> Result<bool> {
         let file = file.open()?;
-        let header = header(&*file)?;
+        let header = complete_npy_header(&*file)?;
         let fits = match (header.shape.split_first(), self.shape.split_first()) {
             (Some((now, rest)), Some((before, inner))) => now >= before && rest == inner,
             (now, before) => now.is_none() && before.is_none(),
@@ -296,7 +295,7 @@ fn start(file: &dyn Content, at: u64, bytes: u64) -> Result<String> {
 
 /// Reads the entries in the `.npy` file of an axis.
 pub fn read_entries(file: &Arc<dyn Content>) -> Result<AxisEntries> {
-    let header = header(&**file)?;
+    let header = complete_npy_header(&**file)?;
     if header.shape.len() != 1 {
         return Err(invalid("an axis is a vector"));
     }

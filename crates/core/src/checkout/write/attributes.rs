@@ -16,7 +16,7 @@ use crate::store::target::{AttributeChange, PathNames};
 use crate::tree::{Directory, Node, VirtualFile};
 use npyfs_base::error::{Error, ErrorKind, Result};
 use npyfs_hdf5::{Attribute, NewAttribute};
-use npyfs_io::npy_file::header;
+use npyfs_io::content::complete_npy_header;
 
 /// The suffixes of files that are shown of one object.
 const FORMS: [&str; 4] = [".npy", ".npz", ".txt", ".bin"];
@@ -100,7 +100,7 @@ impl LayerTarget {
             return Err(refused(libc::EINVAL, "a directory has no dimensions"));
         };
         self.check_writable(path, self.store_depth(path)?)?;
-        let shape = header(&*file.open()?)?.shape;
+        let shape = complete_npy_header(&*file.open()?)?.shape;
         self.view.named_dimensions(&object, &shape, given)?;
         self.put_attribute(&object, given_dimensions(given))
     }

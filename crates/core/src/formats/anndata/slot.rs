@@ -8,7 +8,7 @@ use crate::store::base::{Base, invalid};
 use crate::tree::{Directory, Node};
 use npyfs_base::error::{Error, Result};
 use npyfs_hdf5::Attribute;
-use npyfs_io::npy_file::header;
+use npyfs_io::content::complete_npy_header;
 
 /// The names that anndata and mudata read at the top of a file; they open none that has others.
 const AT_THE_TOP: [&str; 10] = [
@@ -217,7 +217,7 @@ fn length(base: &dyn Base, table: &[String]) -> Result<Option<u64>> {
     let Some(Node::File(file)) = file else {
         return Ok(None);
     };
-    Ok(header(&*file.open()?)?.shape.first().copied())
+    Ok(complete_npy_header(&*file.open()?)?.shape.first().copied())
 }
 
 #[cfg(test)]

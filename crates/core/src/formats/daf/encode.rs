@@ -22,8 +22,7 @@ use crate::store::part::Part;
 use npyfs_base::error::{Error, Result};
 use npyfs_base::npy::dtype::DType;
 use npyfs_hdf5::{NewAttribute, NewDataset};
-use npyfs_io::content::Content;
-use npyfs_io::npy_file::header;
+use npyfs_io::content::{Content, complete_npy_header};
 
 /// The most bytes of an item: the limit for reading an attribute. Text temporarily takes four bytes per character.
 const LARGEST_ITEM: u64 = 16 << 20;
@@ -143,7 +142,7 @@ fn without_axes(
 ) -> Result<Plan> {
     match file {
         Some(file) => {
-            let header = header(&*file.content)?;
+            let header = complete_npy_header(&*file.content)?;
             let rank = header.shape.len();
             if rank != axes.len() {
                 let shape = header.shape;

@@ -11,8 +11,7 @@ use crate::store::base::Base;
 use npyfs_base::error::{Error, ErrorKind, Result};
 use npyfs_base::npy::dtype::{DType, Kind, Order};
 use npyfs_base::npy::order;
-use npyfs_io::content::{Content, InMemory, Slice, npy_header};
-use npyfs_io::npy_file::header;
+use npyfs_io::content::{Content, InMemory, Slice, complete_npy_header, npy_header};
 
 /// An array, its elements not yet read.
 #[derive(Clone)]
@@ -40,7 +39,7 @@ impl NpyArray {
 
     /// The array of a whole `.npy` file.
     pub fn open(base: &dyn Base, file: &Arc<dyn Content>) -> Result<Self> {
-        let header = header(&**file)?;
+        let header = complete_npy_header(&**file)?;
         let payload = Slice::new(file.clone(), header.start, header.len);
         let mut array = Self {
             dtype: header.dtype,
