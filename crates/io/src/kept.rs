@@ -8,29 +8,34 @@
 //! compared with its checksum at its first read; from the first block that differs on, the array is read from the
 //! store, even in the middle of a read.
 //!
-//! A copy gets its name once it is whole. Until then a process holds an exclusive lock on a file with another suffix.
-//! Such a file without a lock was left by a process that was killed, and is swept.
+//! The thread that decodes an array makes the copy, and readers contribute the bytes that they read. A copy gets its
+//! name once it is whole. Until then a process holds an exclusive lock on a file with another suffix. Such a file
+//! without a lock was left by a process that was killed, and is swept.
 
 mod copy;
-mod making;
 
+use std::collections::BTreeMap;
 use std::fs::File;
 use std::io;
+use std::ops::Range;
+use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, SystemTime};
 
 use rustix::fs::{FallocateFlags, FlockOperation, OFlags, fallocate, flock};
 use rustix::io::Errno;
+use xxhash_rust::xxh3::xxh3_64;
 
 use super::blobs::{Blob, Blobs, room, shrink};
+use super::content::Content;
 use super::own_dir::{OwnDir, cache_home};
+use npyfs_base::error::Error;
 use npyfs_base::options::RemoteSettings;
 
 pub use copy::{About, Checked, KeptContent, KeptCopy, OnSpoiled};
-pub use making::{Making, fill};
-
-use copy::Sums;
+use copy::{BLOCK, Sums};
 
 /// The suffix of a finished copy.
 const COPY: &str = ".npy";
@@ -170,11 +175,11 @@ impl KeptDir {
             self.discard(key);
         }
         self.make_room(len)?;
-        making.file().set_len(0)?;
+        making.file.set_len(0)?;
         // The space is allocated at once, so that a full disk shows before the work.
-        match fallocate(making.file(), FallocateFlags::empty(), 0, len) {
+        match fallocate(&making.file, FallocateFlags::empty(), 0, len) {
             Ok(()) => {}
-            Err(Errno::OPNOTSUPP | Errno::NOSYS) => making.file().set_len(len)?,
+            Err(Errno::OPNOTSUPP | Errno::NOSYS) => making.file.set_len(len)?,
             Err(e) => return Err(NotKept::Io(e.into())),
         }
         Ok(making)
@@ -265,5 +270,381 @@ impl KeptDir {
     }
 }
 
+/// A copy without a name yet. Dropping it discards it.
+#[derive(Debug)]
+pub struct Making {
+    dir: Arc<KeptDir>,
+    key: String,
+    /// Locked exclusively by this process.
+    file: File,
+    len: u64,
+    done: Mutex<Done>,
+    finished: AtomicBool,
+}
+
+/// The blocks and parts of blocks that are written.
+#[derive(Debug)]
+struct Done {
+    /// The checksum of each complete block.
+    sums: Vec<Option<u64>>,
+    /// The written ranges of incomplete blocks: from start to end.
+    parts: BTreeMap<u64, u64>,
+}
+
+impl Done {
+    /// Returns true if all of a part of a block is written.
+    fn has(&self, part: &Range<u64>, block: u64) -> bool {
+        let at = usize::try_from(block).unwrap_or(usize::MAX);
+        let whole = !matches!(self.sums.get(at), Some(None));
+        whole || {
+            let before = self.parts.range(..=part.start).next_back();
+            before.is_some_and(|(_, &end)| end >= part.end)
+        }
+    }
+
+    /// Records that a part of a block is written; returns true if the block is complete.
+    fn add(&mut self, part: Range<u64>, block: &Range<u64>) -> bool {
+        let (mut start, mut end) = (part.start, part.end);
+        let near = self.parts.range(block.start..block.end);
+        let touching: Vec<(u64, u64)> = near
+            .map(|(&from, &to)| (from, to))
+            .filter(|&(from, to)| from <= end && to >= start)
+            .collect();
+        for (from, to) in touching {
+            self.parts.remove(&from);
+            (start, end) = (start.min(from), end.max(to));
+        }
+        if start <= block.start && end >= block.end {
+            return true;
+        }
+        self.parts.insert(start, end);
+        false
+    }
+}
+
+impl Making {
+    fn new(dir: Arc<KeptDir>, key: &str, file: File, len: u64) -> Self {
+        let blocks = usize::try_from(len.div_ceil(BLOCK)).unwrap_or(usize::MAX);
+        let done = Done {
+            sums: vec![None; blocks],
+            parts: BTreeMap::new(),
+        };
+        Self {
+            dir,
+            key: key.to_owned(),
+            file,
+            len,
+            done: Mutex::new(done),
+            finished: AtomicBool::new(false),
+        }
+    }
+
+    fn done(&self) -> MutexGuard<'_, Done> {
+        // Nothing that can panic runs under the lock except allocation.
+        self.done.lock().unwrap_or_else(|e| e.into_inner())
+    }
+
+    /// Returns the first missing block at or after `from`.
+    pub fn missing(&self, from: u64) -> Option<u64> {
+        let done = self.done();
+        let from = usize::try_from(from)
+            .unwrap_or(usize::MAX)
+            .min(done.sums.len());
+        let found = done.sums[from..].iter().position(Option::is_none)?;
+        Some((from + found) as u64)
+    }
+
+    /// Returns the length of a block in bytes.
+    pub fn bytes_of(&self, block: u64) -> usize {
+        let left = self.len.saturating_sub(block.saturating_mul(BLOCK));
+        usize::try_from(left.min(BLOCK)).unwrap_or(0)
+    }
+
+    fn note(&self, block: u64, sum: u64) {
+        let mut done = self.done();
+        let at = usize::try_from(block).unwrap_or(usize::MAX);
+        if let Some(place) = done.sums.get_mut(at) {
+            *place = Some(sum);
+        }
+        let start = block.saturating_mul(BLOCK);
+        let inside = start..start.saturating_add(BLOCK);
+        while let Some((&from, _)) = done.parts.range(inside.clone()).next() {
+            done.parts.remove(&from);
+        }
+    }
+
+    /// Writes a complete block.
+    pub fn put(&self, block: u64, bytes: &[u8]) -> io::Result<()> {
+        if bytes.is_empty() || bytes.len() != self.bytes_of(block) {
+            return Err(io::ErrorKind::InvalidInput.into());
+        }
+        self.file.write_all_at(bytes, block.saturating_mul(BLOCK))?;
+        self.note(block, xxh3_64(bytes));
+        Ok(())
+    }
+
+    /// Writes the missing ones of the bytes from `offset` on. Returns the number of bytes written.
+    pub fn add(&self, offset: u64, bytes: &[u8]) -> io::Result<u64> {
+        let mut written = 0;
+        let mut rest = bytes;
+        let mut at = offset;
+        while !rest.is_empty() && at < self.len {
+            let block = at / BLOCK;
+            let whole = block * BLOCK..(block * BLOCK).saturating_add(self.bytes_of(block) as u64);
+            let n = usize::try_from(whole.end - at)
+                .unwrap_or(usize::MAX)
+                .min(rest.len());
+            let (part, behind) = rest.split_at(n);
+            let range = at..at + n as u64;
+            let there = self.done().has(&range, block);
+            if !there {
+                if range == whole {
+                    self.put(block, part)?;
+                } else {
+                    self.file.write_all_at(part, at)?;
+                    let all = self.done().add(range, &whole);
+                    if all {
+                        // The part was written just now and is in the page cache.
+                        let mut read = vec![0; self.bytes_of(block)];
+                        self.file.read_exact_at(&mut read, whole.start)?;
+                        self.note(block, xxh3_64(&read));
+                    }
+                }
+                written += n as u64;
+            }
+            at += n as u64;
+            rest = behind;
+        }
+        Ok(written)
+    }
+
+    /// Gives the copy its name, if all blocks are written, and opens it.
+    pub fn finish(&self, about: About) -> io::Result<KeptCopy> {
+        let blocks: Option<Vec<u64>> = self.done().sums.iter().copied().collect();
+        let blocks = blocks.ok_or(io::ErrorKind::UnexpectedEof)?;
+        let sums = Sums {
+            about,
+            len: self.len,
+            blocks,
+        };
+        self.dir.finish(&self.key, &self.file, &sums)?;
+        self.finished.store(true, Ordering::Release);
+        // The clone holds the same lock.
+        let file = self.file.try_clone()?;
+        let checked = Checked::all(&file.metadata()?, sums.blocks);
+        let checked = checked.ok_or(io::ErrorKind::OutOfMemory)?;
+        Ok(KeptCopy::new(&self.key, file, self.len, Arc::new(checked)))
+    }
+}
+
+impl Drop for Making {
+    fn drop(&mut self) {
+        if !self.finished.load(Ordering::Acquire) {
+            // The process that makes room next removes the remaining files.
+            let _ = self.dir.blobs.dir.remove(&format!("{}{PART}", self.key));
+        }
+    }
+}
+
+/// Reads all blocks that a copy lacks. `goes_on` is called with the bytes of each block, and returns false to stop.
+pub fn fill(
+    making: &Making,
+    content: &dyn Content,
+    mut goes_on: impl FnMut(u64) -> bool,
+) -> Result<bool, Error> {
+    let mut buf = Vec::new();
+    let mut at = 0;
+    while let Some(block) = making.missing(at) {
+        buf.resize(making.bytes_of(block), 0);
+        content.read_at(block.saturating_mul(BLOCK), &mut buf)?;
+        making.put(block, &buf).map_err(Error::from)?;
+        if !goes_on(buf.len() as u64) {
+            return Ok(false);
+        }
+        at = block + 1;
+    }
+    Ok(true)
+}
+
 #[cfg(test)]
-mod tests;
+mod tests {
+    use std::os::unix::fs::PermissionsExt;
+
+    use super::copy::Spoiled;
+    use super::*;
+    use crate::content::InMemory;
+
+    const LEN: u64 = 2 * BLOCK + 77;
+
+    fn content() -> Arc<dyn Content> {
+        Arc::new(InMemory((0..LEN).map(|n| (n % 251) as u8).collect()))
+    }
+
+    fn about() -> About {
+        About {
+            store: "s.h5".to_owned(),
+            path: "a.npy".to_owned(),
+        }
+    }
+
+    fn dir(limit: u64) -> (tempfile::TempDir, Arc<KeptDir>) {
+        let parent = tempfile::tempdir().unwrap();
+        let dir = KeptDir::open(&parent.path().join("kept"), limit).unwrap();
+        (parent, Arc::new(dir))
+    }
+
+    fn keep(dir: &Arc<KeptDir>, key: &str) -> KeptCopy {
+        let making = dir.begin(key, LEN).unwrap();
+        assert!(fill(&making, &*content(), |_| true).unwrap());
+        making.finish(about()).unwrap()
+    }
+
+    fn names(dir: &KeptDir) -> Vec<String> {
+        let mut names = dir.blobs.dir.names().unwrap();
+        names.retain(|name| !name.starts_with('.') && name != "lock");
+        names.sort();
+        names
+    }
+
+    fn bytes(copy: &KeptCopy) -> Result<Vec<u8>, Spoiled> {
+        let mut all = vec![0; LEN as usize];
+        copy.read_at(0, &mut all).map(|()| all)
+    }
+
+    #[test]
+    fn a_copy_is_found_and_read_by_others() {
+        let (_parent, dir) = dir(1 << 30);
+        assert!(dir.find("k", LEN, None).is_none());
+        let made = keep(&dir, "k");
+        assert!(made.is_whole() && names(&dir) == ["k.npy", "k.sums"]);
+        assert!(matches!(dir.begin("k", LEN), Err(NotKept::Taken)));
+        assert_eq!(names(&dir), ["k.npy", "k.sums"]);
+        let mut want = vec![0; LEN as usize];
+        content().read_at(0, &mut want).unwrap();
+        assert_eq!(bytes(&made).unwrap(), want);
+        // The handle that made the copy knows it as checked; another handle does not.
+        let found = dir.find("k", LEN, None).unwrap();
+        assert!(!found.is_whole());
+        let mut part = [0; 100];
+        found.read_at(BLOCK - 50, &mut part).unwrap();
+        assert_eq!(part, want[BLOCK as usize - 50..][..100]);
+        assert!(!found.is_whole());
+        let again = dir.find("k", LEN, Some(found.checked())).unwrap();
+        assert_eq!(again.check_next(0, &mut Vec::new()).unwrap(), Some(3));
+        assert!(again.is_whole() && found.is_whole());
+        assert!(dir.find("k", LEN + 1, None).is_none());
+        let path = dir.path().join("k.npy");
+        assert_eq!(path.metadata().unwrap().permissions().mode() & 0o777, 0o600);
+    }
+
+    #[test]
+    fn what_was_read_is_handed_on_in_parts() {
+        let (_parent, dir) = dir(1 << 30);
+        let mut want = vec![0; LEN as usize];
+        content().read_at(0, &mut want).unwrap();
+        let making = dir.begin("k", LEN).unwrap();
+        let add = |from: u64, to: u64| {
+            let (start, end) = (from as usize, to as usize);
+            making.add(from, &want[start..end]).unwrap()
+        };
+        // Across the end of a block, twice, and with a hole.
+        assert_eq!(add(BLOCK - 10, BLOCK + 90), 100);
+        assert_eq!(add(BLOCK - 10, BLOCK + 90), 0);
+        assert_eq!(add(BLOCK + 100, 2 * BLOCK), BLOCK - 100);
+        assert_eq!(making.missing(0), Some(0));
+        assert_eq!(making.missing(1), Some(1));
+        assert!(making.finish(about()).is_err());
+        assert_eq!(add(BLOCK + 80, BLOCK + 100), 20);
+        assert_eq!(making.missing(1), Some(2));
+        // Existing bytes are not written again, and nothing is written past the end.
+        assert_eq!(add(0, 2 * BLOCK), BLOCK);
+        assert_eq!(
+            making
+                .add(2 * BLOCK, &[&want[2 * BLOCK as usize..], b"more"].concat())
+                .unwrap(),
+            77
+        );
+        assert_eq!(making.missing(0), None);
+        assert_eq!(making.add(LEN, b"more").unwrap(), 0);
+        let copy = making.finish(about()).unwrap();
+        assert_eq!(bytes(&copy).unwrap(), want);
+        let found = dir.find("k", LEN, None).unwrap();
+        assert_eq!(bytes(&found).unwrap(), want);
+    }
+
+    #[test]
+    fn a_copy_that_was_changed_or_cut_is_never_read() {
+        let (_parent, dir) = dir(1 << 30);
+        let checked = keep(&dir, "k").checked().clone();
+        let file = File::options()
+            .write(true)
+            .open(dir.path().join("k.npy"))
+            .unwrap();
+        file.write_all_at(&[255], LEN - 1).unwrap();
+        let found = dir.find("k", LEN, Some(&checked)).unwrap();
+        assert!(!found.is_whole());
+        let mut first = [0; 10];
+        found.read_at(0, &mut first).unwrap();
+        assert!(bytes(&found).is_err() && found.is_spoiled());
+        assert!(found.read_at(0, &mut first).is_err());
+        file.set_len(LEN - 1).unwrap();
+        assert!(dir.find("k", LEN, None).is_none());
+        // It is made again.
+        keep(&dir, "k");
+        assert!(dir.find("k", LEN, None).is_some());
+        std::fs::write(dir.path().join("k.sums"), b"x").unwrap();
+        assert!(dir.find("k", LEN, None).is_none());
+        keep(&dir, "k");
+    }
+
+    #[test]
+    fn what_is_half_made_goes() {
+        let (_parent, dir) = dir(1 << 30);
+        let making = dir.begin("k", LEN).unwrap();
+        assert!(matches!(dir.begin("k", LEN), Err(NotKept::Taken)));
+        let other = KeptDir::open(dir.path(), 1 << 30).unwrap();
+        assert_eq!(names(&other), ["k.part"]);
+        assert!(making.finish(about()).is_err());
+        drop(making);
+        assert_eq!(names(&dir), Vec::<String>::new());
+        // Left by processes that were killed.
+        for name in ["a.part", "b.sums", "c.sums.part"] {
+            std::fs::write(dir.path().join(name), b"x").unwrap();
+        }
+        keep(&dir, "a");
+        KeptDir::open(dir.path(), 1 << 30).unwrap();
+        assert_eq!(names(&dir), ["a.npy", "a.sums"]);
+    }
+
+    #[test]
+    fn what_was_used_least_goes_first() {
+        let (_parent, dir) = dir(8 * BLOCK);
+        for key in ["a", "b", "c"] {
+            keep(&dir, key);
+        }
+        for (key, ago) in [("a", 100), ("b", 300), ("c", 200)] {
+            let sums = File::options()
+                .write(true)
+                .open(dir.path().join(format!("{key}.sums")));
+            let used = SystemTime::now() - Duration::from_secs(ago);
+            sums.unwrap().set_modified(used).unwrap();
+        }
+        let open = dir.find("c", LEN, None).unwrap();
+        dir.touch("b");
+        keep(&dir, "d");
+        assert_eq!(
+            names(&dir),
+            ["b.npy", "b.sums", "c.npy", "c.sums", "d.npy", "d.sums"]
+        );
+        drop(open);
+        let all = dir.begin("e", 9 * BLOCK);
+        assert!(matches!(all, Err(NotKept::NoRoom { .. })));
+        assert_eq!(dir.list().unwrap().len(), 3);
+        let listed = dir.list().unwrap();
+        assert!(
+            listed
+                .iter()
+                .all(|copy| copy.about == Some(about()) && !copy.in_use)
+        );
+    }
+}
