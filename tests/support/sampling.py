@@ -31,7 +31,7 @@ GROUPS = {
     "crash": ["crates/io/src/storage.rs", "crates/core/src/checkout/layer", "crates/core/src/checkout/records", "crates/core/src/checkout/history", "crates/core/src/checkout/write"],
     "fault": ["crates/io/src/storage.rs", "crates/core/src/checkout/layer", "crates/core/src/checkout/records", "crates/core/src/checkout/verbs", "crates/core/src/convert"],
     "bucket": ["crates/core/src/checkout/mirror", "crates/io/src/remote/origin"],
-    "cache": ["crates/io/src/remote/disk", "crates/io/src/remote/cache_dir", "crates/io/src/remote/blocks"],
+    "cache": ["crates/io/src/remote/disk", "crates/io/src/remote/cache_dir"],
     "write": ["src/mount/fs/write"],
     "hangar": ["crates/core/src/formats/hangar/stage", "crates/worker/src/lmdb"],
     "damage": ["crates/codec/src", "crates/worker/src/walk", "crates/worker/src/ffi"],

@@ -156,6 +156,17 @@ impl Ownership {
         })
     }
 
+    /// Returns the ownership of bytes in remote storage: only the reader's own user has access, as others may have no
+    /// credentials for them.
+    pub(crate) fn elsewhere(mtime: SystemTime) -> Self {
+        Self {
+            uid: rustix::process::getuid().as_raw(),
+            gid: rustix::process::getgid().as_raw(),
+            mode: 0o400,
+            mtime,
+        }
+    }
+
     /// Returns the ownership in a file's metadata.
     pub fn of(meta: &Metadata) -> Self {
         let nanos = u32::try_from(meta.mtime_nsec()).unwrap_or(0);

@@ -19,27 +19,21 @@
 //! which is refreshed after `check=`.
 
 mod address;
-mod blocks;
 mod cache_dir;
 mod disk;
 mod error;
-mod flight;
 mod freshness;
 mod listing;
-mod looks;
 mod object;
 mod origin;
-mod pack;
 mod prefix;
 mod runtime;
 mod store_file;
 
 pub use address::{Address, Scheme};
 pub use cache_dir::{CacheDir, KeptVersion, cache_path};
-pub use listing::{Entries, Listing};
-pub use looks::Look;
-pub use object::{RemoteObject, describe_open, opened};
+pub use listing::{Entries, Listing, Look};
+pub use object::{PACK_SUFFIX, RemoteObject, describe_open, opened};
 pub use origin::Version;
-pub use pack::PACK_SUFFIX;
 pub use prefix::{Created, ListedObject, Prefix};
 pub use store_file::{copy, open_file, store_file};

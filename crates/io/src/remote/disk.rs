@@ -1,4 +1,5 @@
-//! The fetched bytes of one version in a sparse file, with a checksum for each block.
+//! The fetched bytes of one version in a sparse file, with a checksum for each block. Objects are fetched and kept in
+//! blocks.
 //!
 //! The checksums follow the bytes, and a page that describes the file follows the checksums. A block is present if its
 //! bytes match its checksum: a write that was interrupted between the two, or lost in a power failure, is fetched
@@ -20,7 +21,10 @@ use rustix::fs::{FallocateFlags, MemfdFlags, SeekFrom, fallocate, memfd_create, 
 use rustix::io::Errno;
 use xxhash_rust::xxh3::xxh3_64;
 
-use super::blocks::{BLOCK, bytes_of, touched};
+use crate::blobs::Bits;
+
+/// Bytes of a block. HDF5 metadata is scattered: larger blocks cost bytes, smaller ones cost requests.
+pub(super) const BLOCK: u64 = 8 << 10;
 
 /// Bytes of a checksum.
 const SUM: u64 = 8;
@@ -79,6 +83,25 @@ fn fresh() -> u64 {
     seed[8..16].copy_from_slice(&u64::from(std::process::id()).to_le_bytes());
     seed[16..].copy_from_slice(&COUNT.fetch_add(1, Ordering::Relaxed).to_le_bytes());
     sum(&seed)
+}
+
+/// Returns the blocks that a byte range overlaps.
+pub(super) fn touched(bytes: &Range<u64>) -> Range<u64> {
+    match bytes.is_empty() {
+        true => 0..0,
+        false => bytes.start / BLOCK..bytes.end.div_ceil(BLOCK),
+    }
+}
+
+/// Returns the byte range of some blocks of an object.
+pub(super) fn bytes_of(blocks: &Range<u64>, size: u64) -> Range<u64> {
+    let end = blocks.end.saturating_mul(BLOCK).min(size);
+    blocks.start.saturating_mul(BLOCK).min(end)..end
+}
+
+/// Makes an empty set of the blocks of an object; `None` if it is too large to count them.
+pub(super) fn no_blocks(size: u64) -> Option<Bits> {
+    Bits::new(size.div_ceil(BLOCK))
 }
 
 /// Returns true if nothing is being freed in a generation.
@@ -462,5 +485,14 @@ mod tests {
         let found = file.extents().unwrap();
         assert_eq!(found.iter().map(|e| e.number).collect::<Vec<_>>(), extents);
         assert!(found.iter().all(|e| (e.data, e.metadata) == (BLOCK, 0)));
+    }
+
+    #[test]
+    fn ranges_and_blocks() {
+        assert_eq!(touched(&(0..1)), 0..1);
+        assert_eq!(touched(&(BLOCK - 1..BLOCK + 1)), 0..2);
+        assert!(touched(&(5..5)).is_empty());
+        assert_eq!(bytes_of(&(1..3), 2 * BLOCK + 7), BLOCK..2 * BLOCK + 7);
+        assert_eq!(bytes_of(&(9..10), 5), 5..5);
     }
 }

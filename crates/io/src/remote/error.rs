@@ -1,5 +1,7 @@
 //! Failures to fetch bytes of an object.
 
+use std::time::Duration;
+
 use npyfs_base::error::{Error, ErrorKind};
 
 /// The kind of a failure.
@@ -36,6 +38,19 @@ impl RemoteError {
             cause,
             message: format!("{about}: {why}"),
         }
+    }
+
+    /// Makes the failure of a request that had no response within a time limit, without the name of the object.
+    pub(super) fn late(limit: Duration) -> Self {
+        Self {
+            cause: Cause::Late,
+            message: format!("no answer within {} s", limit.as_secs()),
+        }
+    }
+
+    /// Adds the address of the object.
+    pub(super) fn about(self, about: &str) -> Self {
+        Self::new(self.cause, about, self.message)
     }
 
     /// Returns the errno of its kind.

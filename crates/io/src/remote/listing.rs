@@ -1,4 +1,7 @@
-//! The names directly below a prefix of a bucket. The listing is refreshed after a while.
+//! The names directly below a prefix of a bucket, and how the objects with these names begin.
+//!
+//! A listing is refreshed after a while. A look at the beginning of an object is a small request of its own, and nothing
+//! of it is kept: to open the object would fetch and keep more than a listing needs, and hold a file of the cache.
 
 use std::cmp::Ordering;
 use std::collections::{BTreeMap, BTreeSet};
@@ -7,17 +10,28 @@ use std::ops::Bound;
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{SystemTime, UNIX_EPOCH};
 
+use futures_util::future::join_all;
+use tokio::sync::Semaphore;
+use tokio::time::{Instant, timeout_at};
+
 use super::address::Address;
 use super::error::{Cause, RemoteError};
 use super::freshness::{Freshness, PATIENCE, Question};
-use super::object::ask;
-use super::origin::{Origin, Version};
-use crate::file::Ownership;
+use super::origin::{Got, Origin, Version};
+use super::runtime::{ask, wait};
+use crate::file::{Ownership, SIGNATURE, signature_places};
 use npyfs_base::options::RemoteSettings;
 use npyfs_base::thread;
 
 /// The most names that one prefix may have.
 const MOST: usize = 1 << 20;
+
+/// Bytes of the first request of a look, of which a prefix of many objects costs many. They reach behind the user
+/// blocks that are in use: MATLAB's has 512 bytes.
+const HEAD: u64 = 1 << 10;
+
+/// The number of looks in flight at the same time.
+const AT_ONCE: usize = 32;
 
 /// The names below a prefix.
 #[derive(Debug, Default, PartialEq, Eq)]
@@ -101,6 +115,17 @@ pub struct Listing {
     state: Arc<State>,
 }
 
+/// How an object begins.
+#[derive(Debug)]
+pub struct Look {
+    /// The version that was looked at.
+    pub version: Version,
+    /// The first bytes, at most 1 KiB.
+    pub head: Vec<u8>,
+    /// Whether it has the HDF5 signature.
+    pub is_hdf5: bool,
+}
+
 impl State {
     fn newest(&self) -> Option<Arc<Entries>> {
         lock(&self.newest).clone()
@@ -157,10 +182,6 @@ impl Listing {
     /// Returns the address of the prefix.
     pub fn address(&self) -> &Address {
         &self.address
-    }
-
-    pub(super) fn settings(&self) -> &Arc<RemoteSettings> {
-        &self.settings
     }
 
     /// Returns a prefix below it.
@@ -220,7 +241,7 @@ impl Listing {
     pub fn ownership(&self, name: Option<&str>) -> Ownership {
         let known = self.state.newest();
         let entries = known.map_or_else(|| self.entries(), Ok);
-        owned(entries.map_or(UNIX_EPOCH, |entries| {
+        Ownership::elsewhere(entries.map_or(UNIX_EPOCH, |entries| {
             let of = name.map(|name| entries.modified(name).unwrap_or(UNIX_EPOCH));
             of.unwrap_or_else(|| entries.newest())
         }))
@@ -229,7 +250,26 @@ impl Listing {
     /// Returns the owner and the last change of the prefix, as far as known.
     pub fn known_ownership(&self) -> Ownership {
         let known = self.state.newest();
-        owned(known.map_or(UNIX_EPOCH, |entries| entries.newest()))
+        Ownership::elsewhere(known.map_or(UNIX_EPOCH, |entries| entries.newest()))
+    }
+
+    /// Looks at objects, at many at a time. `None` for an object if a request failed, or had no response within a few
+    /// seconds.
+    pub fn look_at(&self, names: &[&str]) -> Vec<Option<Look>> {
+        let settings = &*self.settings;
+        let deadline = Instant::now() + PATIENCE.min(settings.timeout);
+        let turns = Arc::new(Semaphore::new(AT_ONCE));
+        let looks = names.iter().map(|name| {
+            let origin = Origin::new(&self.address.below(name, false), settings);
+            let turns = turns.clone();
+            async move {
+                let looked = async { look(&origin?, &turns).await };
+                timeout_at(deadline, looked).await.ok()?.ok()
+            }
+        });
+        let looks: Vec<_> = looks.collect();
+        let looked = wait(join_all(looks));
+        looked.unwrap_or_else(|_| names.iter().map(|_| None).collect())
     }
 }
 
@@ -283,13 +323,44 @@ fn name_below(address: &Address, key: &str) -> Option<String> {
     (!name.is_empty() && !name.contains('/')).then(|| name.to_owned())
 }
 
-fn owned(mtime: SystemTime) -> Ownership {
-    Ownership {
-        uid: rustix::process::getuid().as_raw(),
-        gid: rustix::process::getgid().as_raw(),
-        mode: 0o400,
-        mtime,
+/// Looks for the signature where [`signature_places`] says. Only an object without one in its first bytes costs more
+/// than one request.
+async fn look(origin: &Origin, turns: &Semaphore) -> Result<Look, RemoteError> {
+    let get = async |range, of| {
+        // The semaphore is never closed.
+        let _turn = turns.acquire().await;
+        origin.get(range, of).await
+    };
+    let got = get(0..HEAD, None).await?;
+    let version = got.version.clone();
+    let arrived = got.start.saturating_add(got.bytes.len() as u64);
+    let places = signature_places(version.size);
+    let (near, far): (Vec<u64>, Vec<u64>) = places.partition(|&at| at + 8 <= arrived);
+    let mut is_hdf5 = near.into_iter().any(|at| is_at(&got, at));
+    if !is_hdf5 {
+        let parts = far.into_iter().map(async |at| {
+            let part = get(at..at + 8, Some(&version)).await?;
+            Ok::<_, RemoteError>(is_at(&part, at))
+        });
+        for found in join_all(parts).await {
+            is_hdf5 |= found?;
+        }
     }
+    let head = got.bytes.iter().copied();
+    Ok(Look {
+        head: head.take(usize::try_from(HEAD).unwrap_or(0)).collect(),
+        version,
+        is_hdf5,
+    })
+}
+
+/// Returns true if the HDF5 signature is at an offset of the object.
+fn is_at(got: &Got, at: u64) -> bool {
+    let from = at
+        .checked_sub(got.start)
+        .and_then(|at| usize::try_from(at).ok());
+    let bytes = from.and_then(|from| got.bytes.get(from..));
+    bytes.is_some_and(|bytes| bytes.starts_with(SIGNATURE))
 }
 
 impl std::fmt::Debug for Listing {

@@ -1,32 +1,32 @@
-//! One version of one object.
+//! One version of one object: bytes are read from what is kept of it (`kept`), and fetched where they are absent
+//! (`fetching`). The metadata may come with the first request, in a pack (`pack`).
 
-mod failures;
 mod fetching;
 mod kept;
-mod key;
-mod packs;
+mod pack;
 
 use std::collections::HashMap;
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, Weak};
-use std::time::{Duration, SystemTime};
+use std::time::SystemTime;
 
 use serde_json::{Value as Json, json};
 use tokio::sync::Semaphore;
+use xxhash_rust::xxh3::Xxh3;
 
 use super::address::Address;
-use super::blocks::{BLOCK, bytes_of, no_blocks, touched};
+use super::disk::{BLOCK, bytes_of, no_blocks, touched};
 use super::error::{Cause, RemoteError};
-use super::flight::Flight;
 use super::freshness::{Freshness, PATIENCE, Question};
 use super::origin::{Got, Origin, Version};
-use super::runtime;
+use super::runtime::{self, ask};
 use crate::blobs::Bits;
-pub use failures::opened;
-use failures::{Failures, opens};
+pub use fetching::opened;
+use fetching::{Failures, Flight, opens};
 use kept::KeptBytes;
 use npyfs_base::options::RemoteSettings;
+pub use pack::PACK_SUFFIX;
 
 /// Absent blocks that are at most this far apart are fetched in one request: 64 KiB cost less than another request.
 const GAP: u64 = (64 << 10) / BLOCK;
@@ -102,32 +102,6 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(|e| e.into_inner())
 }
 
-/// Waits for a request on the network thread, but no longer than the time limit.
-pub(super) fn ask<T: Send + 'static>(
-    about: &str,
-    settings: &RemoteSettings,
-    request: impl Future<Output = Result<T, RemoteError>> + Send + 'static,
-) -> Result<T, RemoteError> {
-    let limit = settings.timeout;
-    let outcome = runtime::wait(async move { tokio::time::timeout(limit, request).await });
-    match outcome {
-        Ok(Ok(outcome)) => outcome.map_err(|e| RemoteError::new(e.cause, about, e.message)),
-        Ok(Err(_)) => Err(late(about, settings)),
-        Err(e) => Err(RemoteError::new(Cause::Failed, about, e)),
-    }
-}
-
-fn late(about: &str, settings: &RemoteSettings) -> RemoteError {
-    let why = format!("no answer within {} s", settings.timeout.as_secs());
-    RemoteError::new(Cause::Late, about, why)
-}
-
-fn silent(limit: Duration) -> RemoteError {
-    let message = format!("no answer within {} s", limit.as_secs());
-    let cause = Cause::Late;
-    RemoteError { cause, message }
-}
-
 fn too_large(about: &str) -> RemoteError {
     let why = "larger than can be kept track of";
     RemoteError::new(Cause::Unsupported, about, why)
@@ -173,7 +147,7 @@ impl RemoteObject {
         let together = settings.packs && !kept::knows(address, settings);
         let (got, pack) = ask(&about, settings, async move {
             let beside = asked.clone();
-            let beside = async move { packs::beside(&beside).await };
+            let beside = async move { pack::beside(&beside).await };
             let beside = together.then(|| tokio::spawn(beside));
             let got = asked.get(0..FIRST, None).await?;
             let pack = match beside {
@@ -214,7 +188,7 @@ impl RemoteObject {
             None if settings.packs && !together && !known => {
                 let origin = object.origin.clone();
                 object.traffic.requests.fetch_add(1, Ordering::Relaxed);
-                let beside = async move { Ok(packs::beside(&origin).await) };
+                let beside = async move { Ok(pack::beside(&origin).await) };
                 ask(&about, settings, beside).unwrap_or_default()
             }
             pack => pack,
@@ -264,7 +238,13 @@ impl RemoteObject {
 
     /// Returns a number that is unique to this version of this object, as far as can be known.
     pub fn number(&self) -> u64 {
-        key::number(&self.address, &self.version)
+        let mut hash = Xxh3::new();
+        hash.update(self.address.to_string().as_bytes());
+        hash.update(self.version.etag.as_deref().unwrap_or_default().as_bytes());
+        hash.update(&self.version.size.to_le_bytes());
+        let since = self.version.modified.duration_since(SystemTime::UNIX_EPOCH);
+        hash.update(&since.map_or(0, |since| since.as_nanos()).to_le_bytes());
+        hash.digest()
     }
 
     /// Returns true if the server reports an entity tag or a time of change.
@@ -311,7 +291,9 @@ impl RemoteObject {
             Question::Wait => {
                 self.traffic.requests.fetch_add(1, Ordering::Relaxed);
                 match runtime::wait(asked) {
-                    Ok(outcome) => self.judge(outcome.unwrap_or_else(|_| Err(silent(limit)))),
+                    Ok(outcome) => {
+                        self.judge(outcome.unwrap_or_else(|_| Err(RemoteError::late(limit))))
+                    }
                     Err(e) => self.judge(Err(self.failed(e))),
                 }
             }
@@ -320,7 +302,7 @@ impl RemoteObject {
                 let object = self.clone();
                 let started = runtime::spawn(async move {
                     let outcome = asked.await;
-                    object.judge(outcome.unwrap_or_else(|_| Err(silent(limit))));
+                    object.judge(outcome.unwrap_or_else(|_| Err(RemoteError::late(limit))));
                 });
                 if let Err(e) = started {
                     self.judge(Err(self.failed(e)));

@@ -25,7 +25,7 @@ use object_store::ObjectStore;
 use object_store::path::Path;
 
 use self::bucket::Bucket;
-pub(super) use self::whole::Room;
+pub(super) use self::whole::{LARGEST_PACK, Room};
 use super::address::{Address, Scheme};
 use super::error::{Cause, RemoteError, without_secrets};
 use npyfs_base::options::RemoteSettings;

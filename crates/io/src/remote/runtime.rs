@@ -1,4 +1,4 @@
-//! The one thread that performs all network I/O.
+//! The one thread that performs all network I/O, and how other threads wait for it.
 
 use std::future::Future;
 use std::io;
@@ -7,6 +7,8 @@ use std::sync::mpsc;
 
 use tokio::runtime::{Builder, Handle};
 
+use super::error::{Cause, RemoteError};
+use npyfs_base::options::RemoteSettings;
 use npyfs_base::thread;
 
 /// Returns the runtime, which is started on first use.
@@ -36,7 +38,9 @@ pub(super) fn spawn(work: impl Future<Output = ()> + Send + 'static) -> io::Resu
 }
 
 /// Runs a task on the network thread and waits for its result.
-pub fn wait<T: Send + 'static>(work: impl Future<Output = T> + Send + 'static) -> io::Result<T> {
+pub(super) fn wait<T: Send + 'static>(
+    work: impl Future<Output = T> + Send + 'static,
+) -> io::Result<T> {
     let (done, outcome) = mpsc::sync_channel(1);
     spawn(async move {
         // The caller may have stopped waiting.
@@ -45,4 +49,19 @@ pub fn wait<T: Send + 'static>(work: impl Future<Output = T> + Send + 'static) -
     outcome
         .recv()
         .map_err(|_| io::Error::other("the network's thread gave up"))
+}
+
+/// Waits for a request on the network thread, but no longer than the time limit. `about` is the address, for messages.
+pub(super) fn ask<T: Send + 'static>(
+    about: &str,
+    settings: &RemoteSettings,
+    request: impl Future<Output = Result<T, RemoteError>> + Send + 'static,
+) -> Result<T, RemoteError> {
+    let limit = settings.timeout;
+    let outcome = wait(async move { tokio::time::timeout(limit, request).await });
+    match outcome {
+        Ok(Ok(outcome)) => outcome.map_err(|e| e.about(about)),
+        Ok(Err(_)) => Err(RemoteError::late(limit).about(about)),
+        Err(e) => Err(RemoteError::new(Cause::Failed, about, e)),
+    }
 }

@@ -65,14 +65,9 @@ impl Far for ObjectFile {
     }
 }
 
-/// Returns an object as a store file. Only the reader's own user has access: others may have no credentials for it.
+/// Returns an object as a store file.
 pub fn store_file(object: &Arc<RemoteObject>) -> StoreFile {
-    let ownership = Ownership {
-        uid: rustix::process::getuid().as_raw(),
-        gid: rustix::process::getgid().as_raw(),
-        mode: 0o400,
-        mtime: object.modified(),
-    };
+    let ownership = Ownership::elsewhere(object.modified());
     let identity = Identity::elsewhere(object.number(), object.size(), object.modified());
     let name = object.address().to_string();
     let far = Arc::new(ObjectFile(object.clone()));

@@ -11,16 +11,21 @@ use std::time::{Duration, Instant, SystemTime};
 
 use rustix::fs::OFlags;
 use serde_json::json;
+use xxhash_rust::xxh3::Xxh3;
 
-use super::super::address::Address;
-use super::super::blocks::{BLOCK, bytes_of, no_blocks, touched};
+use super::super::address::{Address, reveal};
 use super::super::cache_dir::{CacheDir, cache_path};
-use super::super::disk::{DiskFile, EXTENT_BYTES, Extent, extents_of, settled};
+use super::super::disk::{
+    BLOCK, DiskFile, EXTENT_BYTES, Extent, bytes_of, extents_of, no_blocks, settled, touched,
+};
 use super::super::error::{Cause, RemoteError};
 use super::super::origin::Version;
-use super::key;
+use super::too_large;
 use crate::blobs::Bits;
 use npyfs_base::options::RemoteSettings;
+
+/// The form of the files of versions, which is part of their names: files of other forms are left alone.
+const FORM: u8 = 1;
 
 /// Milliseconds after which the file is marked as in use again.
 const NOTED: u32 = 10_000;
@@ -92,7 +97,7 @@ impl Place {
         };
         let open = || {
             let dir = CacheDir::open(&path)?;
-            let key = key::of(address, version, settings);
+            let key = key_of(address, version, settings);
             let about = json!({
                 "url": address.to_string(),
                 "version": version.etag,
@@ -132,7 +137,70 @@ impl Place {
 pub(super) fn knows(address: &Address, settings: &RemoteSettings) -> bool {
     let path = cache_path(settings).filter(|_| settings.disk_cache > 0);
     let dir = path.and_then(|path| CacheDir::open(&path).ok());
-    dir.is_some_and(|dir| dir.has_version_of(&key::of_object(address, settings)))
+    dir.is_some_and(|dir| dir.has_version_of(&key_of_object(address, settings)))
+}
+
+/// A hash of parts. The boundaries between parts count.
+struct Parts(Xxh3);
+
+impl Parts {
+    fn new() -> Self {
+        Self(Xxh3::new())
+    }
+
+    fn add(&mut self, bytes: &[u8]) {
+        self.0.update(&(bytes.len() as u64).to_le_bytes());
+        self.0.update(bytes);
+    }
+}
+
+/// Returns the prefix of the keys of all versions of an object. It differs between users with different credentials.
+fn key_of_object(address: &Address, settings: &RemoteSettings) -> String {
+    let mut parts = Parts::new();
+    parts.add(&[FORM]);
+    parts.add(address.to_string().as_bytes());
+    let endpoint = settings.endpoint.as_deref().map(reveal);
+    parts.add(endpoint.unwrap_or_default().as_bytes());
+    for text in [&settings.region, &settings.profile] {
+        parts.add(text.as_deref().unwrap_or_default().as_bytes());
+    }
+    parts.add(&[u8::from(settings.anonymous)]);
+    let url = address.url();
+    parts.add(url.query().unwrap_or_default().as_bytes());
+    parts.add(url.username().as_bytes());
+    parts.add(url.password().unwrap_or_default().as_bytes());
+    for (name, value) in &settings.headers {
+        parts.add(name.as_bytes());
+        parts.add(value.as_bytes());
+    }
+    for name in [
+        "AWS_ACCESS_KEY_ID",
+        "AWS_PROFILE",
+        "AWS_ROLE_ARN",
+        "AWS_CONFIG_FILE",
+        "AWS_SHARED_CREDENTIALS_FILE",
+        "AWS_ENDPOINT_URL",
+        "AWS_ENDPOINT_URL_S3",
+        "AZURE_STORAGE_ENDPOINT",
+        "AZURE_CLIENT_ID",
+        "STORAGE_EMULATOR_HOST",
+        "AZURE_STORAGE_ACCOUNT_NAME",
+        "GOOGLE_APPLICATION_CREDENTIALS",
+    ] {
+        parts.add(std::env::var(name).unwrap_or_default().as_bytes());
+    }
+    format!("{:032x}", parts.0.digest128())
+}
+
+/// Returns the key of a version.
+fn key_of(address: &Address, version: &Version, settings: &RemoteSettings) -> String {
+    let mut parts = Parts::new();
+    parts.add(version.etag.as_deref().unwrap_or_default().as_bytes());
+    parts.add(&version.size.to_le_bytes());
+    let since = version.modified.duration_since(SystemTime::UNIX_EPOCH);
+    parts.add(&since.map_or(0, |since| since.as_nanos()).to_le_bytes());
+    let object = key_of_object(address, settings);
+    format!("{object}-{:032x}", parts.0.digest128())
 }
 
 /// The state of the disk: in use, or done without until a time.
@@ -171,9 +239,8 @@ impl KeptBytes {
         version: &Version,
         settings: &Arc<RemoteSettings>,
     ) -> Result<Self, RemoteError> {
-        let failed =
-            |cause, why: &dyn std::fmt::Display| RemoteError::new(cause, &address.to_string(), why);
-        let large = || failed(Cause::Unsupported, &"larger than can be kept track of");
+        let about = address.to_string();
+        let large = || too_large(&about);
         let checked = no_blocks(version.size).ok_or_else(large)?;
         let extents = usize::try_from(version.size.div_ceil(EXTENT_BYTES)).map_err(|_| large())?;
         let mut used = Vec::new();
@@ -187,7 +254,8 @@ impl KeptBytes {
         };
         let place = match on_disk {
             Some(place) => place,
-            None => Place::in_memory(version.size).map_err(|e| failed(Cause::Failed, &e))?,
+            None => Place::in_memory(version.size)
+                .map_err(|e| RemoteError::new(Cause::Failed, &about, e))?,
         };
         Ok(Self {
             size: version.size,

@@ -100,17 +100,13 @@ impl Patience {
         match tokio::time::timeout_at(self.deadline, request).await {
             Ok(outcome) => outcome,
             Err(_) => {
-                let mut message = format!("no answer within {} s", self.limit.as_secs());
+                let mut late = RemoteError::late(self.limit);
                 // If a retry is too slow, the earlier failure is reported: it says more.
-                let cause = match &self.last {
-                    Some(last) => {
-                        let asked = self.asked;
-                        message = format!("{message}, asked {asked} times (before that: {last})");
-                        last.cause
-                    }
-                    None => Cause::Late,
-                };
-                Err(RemoteError { cause, message }.into())
+                if let Some(last) = &self.last {
+                    late.cause = last.cause;
+                    late.message += &format!(", asked {} times (before that: {last})", self.asked);
+                }
+                Err(late.into())
             }
         }
     }

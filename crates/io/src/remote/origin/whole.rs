@@ -11,7 +11,6 @@ use reqwest::Response;
 use tokio::sync::{Semaphore, SemaphorePermit};
 
 use super::super::error::{Cause, RemoteError};
-use super::super::pack;
 use super::bucket::changed;
 use super::failure::{broken, error};
 use super::patience::Refusal;
@@ -20,13 +19,16 @@ use super::{Got, Version};
 /// The most bytes of a whole document, and of all documents held at the same time.
 const LARGEST: u64 = 256 << 20;
 
+/// Bytes of the largest pack.
+pub(in crate::remote) const LARGEST_PACK: u64 = 64 << 20;
+
 /// The unit in which the memory is allotted, in bytes.
 const UNIT: u64 = 1 << 10;
 
 /// The memory of documents and the memory of packs. A document may be held until its pack has arrived, so the two must
 /// not wait for each other.
 static DOCUMENTS: Semaphore = Semaphore::const_new((LARGEST / UNIT) as usize);
-static PACKS: Semaphore = Semaphore::const_new((pack::LARGEST / UNIT) as usize);
+static PACKS: Semaphore = Semaphore::const_new((LARGEST_PACK / UNIT) as usize);
 
 /// Memory that a whole document takes; released on drop.
 pub(in crate::remote) type Room = SemaphorePermit<'static>;
@@ -50,7 +52,7 @@ impl Whole {
 
     /// A pack, which lies beside a document.
     pub(super) fn of_pack() -> Self {
-        Self::new(pack::LARGEST, &PACKS)
+        Self::new(LARGEST_PACK, &PACKS)
     }
 
     fn new(largest: u64, memory: &'static Semaphore) -> Self {
