@@ -1,18 +1,13 @@
 //! The servers that objects lie on, and requests to them.
 
-mod amazon;
-mod bounded;
 mod bucket;
 mod connections;
-mod container;
 mod credentials;
-mod failure;
 mod patience;
-mod pool;
 mod profile;
+mod services;
 mod sieve;
 mod web;
-mod whole;
 
 use std::fs::File;
 use std::io;
@@ -25,9 +20,10 @@ use object_store::ObjectStore;
 use object_store::path::Path;
 
 use self::bucket::Bucket;
-pub(super) use self::whole::{LARGEST_PACK, Room};
+pub(super) use self::bucket::{in_words, reasons};
+pub(super) use self::web::{LARGEST_PACK, Room};
 use super::address::{Address, Scheme};
-use super::error::{Cause, RemoteError, without_secrets};
+use super::error::{Cause, RemoteError};
 use npyfs_base::options::RemoteSettings;
 
 /// The identity of a version of an object.
@@ -230,14 +226,4 @@ pub(super) fn objects_of(
     settings: &RemoteSettings,
 ) -> Result<Arc<dyn ObjectStore>, RemoteError> {
     Ok(bucket::open(address, settings)?.objects())
-}
-
-/// Returns a failure of a bucket in one line, for people, without secrets.
-pub(super) fn in_words(error: &object_store::Error) -> String {
-    without_secrets(&bucket::in_words(error))
-}
-
-/// Returns a failure of a bucket and its causes in one line, without secrets.
-pub(super) fn reasons(error: &object_store::Error) -> String {
-    without_secrets(&bucket::reasons(error))
 }

@@ -1,13 +1,9 @@
-//! Buckets of object stores.
-
-mod refusal;
+//! Requests to buckets, and the meaning of what their services answer.
 
 use std::ops::Range;
 use std::sync::{Arc, Mutex, Weak};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use object_store::azure::{MicrosoftAzure, MicrosoftAzureBuilder};
-use object_store::gcp::{GoogleCloudStorage, GoogleCloudStorageBuilder};
 use object_store::list::{PaginatedListOptions, PaginatedListStore};
 use object_store::path::Path;
 use object_store::{
@@ -17,37 +13,37 @@ use reqwest::StatusCode;
 
 use super::super::address::{Address, Scheme};
 use super::super::error::{Cause, RemoteError, without_secrets};
-use super::connections::{Connections, Heard};
-use super::credentials::{Asked, Renew, few};
-use super::failure::error;
-use super::patience::{Patience, Refusal};
-use super::profile::variable;
+use super::connections::{Head, Heard};
+use super::credentials::{NOBODY, Renew, Renewable};
+use super::patience::{Again, Patience, Refusal, again_after, broken, changed, error};
+use super::services;
 use super::sieve::LeftOut;
-use super::{Got, Names, Version, amazon};
+use super::{Got, Names, Version};
 use npyfs_base::options::RemoteSettings;
-use refusal::failed;
-pub(super) use refusal::{in_words, reasons};
+
+/// Error codes which say that credentials have expired or are no longer valid.
+const EXPIRED: [&str; 7] = [
+    "ExpiredToken",
+    "ExpiredTokenException",
+    "TokenRefreshRequired",
+    "InvalidToken",
+    "RequestExpired",
+    "AuthenticationFailed",
+    "InvalidAuthenticationInfo",
+];
 
 /// A bucket, and the connections to its service.
 pub(in crate::remote) struct Bucket {
     objects: Arc<dyn ObjectStore>,
     listings: Arc<dyn PaginatedListStore>,
     /// Credentials that can be renewed.
-    credentials: Option<Arc<dyn Renew>>,
+    credentials: Renewable,
     /// The time limit of a request.
     timeout: Duration,
 }
 
-/// The renewable credentials of the requests; `None` if the credentials are fixed or there are none.
-pub(super) type Renewable = Option<Arc<dyn Renew>>;
-
 /// Open buckets, by their address and settings.
 static OPEN: Mutex<Vec<(String, Weak<Bucket>)>> = Mutex::new(Vec::new());
-
-/// Returns true if the address of a service uses unencrypted connections.
-pub(super) fn is_plain(endpoint: &str) -> bool {
-    endpoint.starts_with("http://")
-}
 
 /// Returns the bucket of an address, shared by all of its objects; sends no request yet.
 pub(super) fn open(
@@ -87,9 +83,9 @@ fn make(address: &Address, settings: &RemoteSettings) -> Result<Bucket, String> 
     let client = ClientOptions::new().with_timeout_disabled();
     let timeout = settings.timeout;
     Ok(match address.scheme() {
-        Scheme::S3 => of(amazon::open(address, settings, client, retry)?, timeout),
-        Scheme::Google => of(google(address, settings, client, retry)?, timeout),
-        Scheme::Azure => of(azure(address, settings, client, retry)?, timeout),
+        Scheme::S3 => of(services::amazon(address, settings, client, retry)?, timeout),
+        Scheme::Google => of(services::google(address, settings, client, retry)?, timeout),
+        Scheme::Azure => of(services::azure(address, settings, client, retry)?, timeout),
         Scheme::Web => return Err("a web server has no buckets".to_owned()),
     })
 }
@@ -105,86 +101,6 @@ fn of(
         credentials,
         timeout,
     }
-}
-
-fn google(
-    address: &Address,
-    settings: &RemoteSettings,
-    client: ClientOptions,
-    retry: RetryConfig,
-) -> Result<(GoogleCloudStorage, Renewable), String> {
-    const HINT: &str = "neither GOOGLE_APPLICATION_CREDENTIALS nor this machine has any; -o anonymous asks without";
-    let emulator = variable("STORAGE_EMULATOR_HOST").map(|host| match host.contains("://") {
-        true => host,
-        false => format!("http://{host}"),
-    });
-    let anonymous = settings.anonymous || (settings.endpoint.is_none() && emulator.is_some());
-    let endpoint = settings.endpoint.clone().or(emulator);
-    let (endpoint, connections) = Connections::to(endpoint, settings.timeout)?;
-    let plain = endpoint.as_deref().is_some_and(is_plain);
-    let mut builder = GoogleCloudStorageBuilder::from_env()
-        .with_bucket_name(address.bucket())
-        .with_retry(retry)
-        .with_http_connector(connections)
-        .with_client_options(client.with_allow_http(plain));
-    if let Some(endpoint) = endpoint {
-        builder = builder.with_base_url(endpoint.trim_end_matches('/'));
-    }
-    let mut renewable: Renewable = None;
-    if anonymous {
-        builder = builder.with_skip_signature(true);
-    } else {
-        let asking = builder.clone().with_retry(few());
-        let asked = Asked::new(HINT, move || {
-            let made = asking.clone().build().map_err(|e| e.to_string())?;
-            Ok(made.credentials().clone())
-        })?;
-        builder = builder.with_credentials(asked.clone());
-        renewable = Some(asked);
-    }
-    let store = builder.build().map_err(|e| e.to_string())?;
-    Ok((store, renewable))
-}
-
-fn azure(
-    address: &Address,
-    settings: &RemoteSettings,
-    client: ClientOptions,
-    retry: RetryConfig,
-) -> Result<(MicrosoftAzure, Renewable), String> {
-    const HINT: &str =
-        "neither the variables AZURE_STORAGE_* nor this machine has any; -o anonymous asks without";
-    let endpoint = settings
-        .endpoint
-        .clone()
-        .or_else(|| variable("AZURE_STORAGE_ENDPOINT"));
-    let (endpoint, connections) = Connections::to(endpoint, settings.timeout)?;
-    let plain = endpoint.as_deref().is_some_and(is_plain);
-    let mut builder = MicrosoftAzureBuilder::from_env()
-        .with_container_name(address.bucket())
-        .with_retry(retry)
-        .with_http_connector(connections)
-        .with_client_options(client.with_allow_http(plain));
-    if let Some(account) = address.account() {
-        builder = builder.with_account(account);
-    }
-    if let Some(endpoint) = endpoint {
-        builder = builder.with_endpoint(endpoint);
-    }
-    let mut renewable: Renewable = None;
-    if settings.anonymous {
-        builder = builder.with_skip_signature(true);
-    } else {
-        let asking = builder.clone().with_retry(few());
-        let asked = Asked::new(HINT, move || {
-            let made = asking.clone().build().map_err(|e| e.to_string())?;
-            Ok(made.credentials().clone())
-        })?;
-        builder = builder.with_credentials(asked.clone());
-        renewable = Some(asked);
-    }
-    let store = builder.build().map_err(|e| e.to_string())?;
-    Ok((store, renewable))
 }
 
 /// Fetches a page of the names directly below a prefix: the first one, or the one after a token.
@@ -299,7 +215,7 @@ impl Bucket {
                 return Err(error(Cause::Unsupported, why).into());
             }
             Err(e) if told.status == Some(StatusCode::PARTIAL_CONTENT) => {
-                let why = format!("a part is not the one that was asked for: {}", reasons(&e));
+                let why = format!("a part is not the one that was asked for: {}", causes(&e));
                 return Err(error(Cause::Failed, why).into());
             }
             answer => answer.map_err(|e| failed(&e, &told))?,
@@ -352,10 +268,182 @@ fn version(meta: &ObjectMeta) -> Version {
     }
 }
 
-/// Returns the error for an object that another version has replaced.
-pub(super) fn changed() -> RemoteError {
-    RemoteError {
-        cause: Cause::Changed,
-        message: "another version is there now".into(),
+/// Returns the meaning of a failure and of the response that it is about, without the name of the object.
+fn failed(failure: &object_store::Error, told: &Head) -> Refusal {
+    use object_store::Error as E;
+    if let Some(network) = of_network(failure) {
+        let mut refusal = broken(network);
+        // The address of a bucket does not show the host that was asked.
+        if let Some(host) = &told.host {
+            refusal.error.message = format!("{host}: {}", refusal.error.message);
+        }
+        return refusal;
+    }
+    let text = causes(failure);
+    let status = told.status.map(|status| status.as_u16());
+    let code = tag(&text, "Code");
+    let is_expired = code.is_some_and(|code| EXPIRED.contains(&code));
+    let cause = match failure {
+        E::NotFound { .. } => Cause::Missing,
+        E::PermissionDenied { .. } | E::Unauthenticated { .. } => Cause::Denied,
+        E::Precondition { .. } | E::NotModified { .. } => Cause::Changed,
+        E::NotSupported { .. } | E::NotImplemented { .. } | E::InvalidPath { .. } => {
+            Cause::Unsupported
+        }
+        _ if is_expired => Cause::Denied,
+        // Failures of listings are told apart by status alone.
+        _ => match status {
+            Some(401 | 403) => Cause::Denied,
+            Some(404 | 410) => Cause::Missing,
+            // The object has become shorter.
+            Some(416) => Cause::Changed,
+            _ => Cause::Failed,
+        },
+    };
+    // Some services answer even if they have no credentials for this machine.
+    let nobody = text.find(NOBODY).and_then(|at| text.get(at..));
+    let answered = told
+        .status
+        .map_or("an error".to_owned(), |status| status.to_string());
+    let why = match (cause, code) {
+        (Cause::Missing, Some("NoSuchBucket" | "ContainerNotFound")) => {
+            "there is no such bucket".to_owned()
+        }
+        (Cause::Missing, _) => match status {
+            Some(404) | None => "there is no such object".to_owned(),
+            Some(_) => format!("there is no such object: the server answers {answered}"),
+        },
+        (Cause::Changed, _) => changed().message,
+        (_, Some(code)) => {
+            let more = tag(&text, "Message").unwrap_or_default();
+            let more = more.split("RequestId").next().unwrap_or_default().trim();
+            let status = status.map_or(answered, |status| status.to_string());
+            format!("the server answers {status}: {code}: {more}")
+        }
+        _ => match (status, &told.region) {
+            (Some(300..=400), Some(region)) => {
+                format!(
+                    "the server answers {answered}: the bucket is in another region, -o region={region}"
+                )
+            }
+            (Some(_), _) => format!("the server answers {answered}"),
+            (None, _) => text.clone(),
+        },
+    };
+    let why: String = nobody.unwrap_or(&why).chars().take(400).collect();
+    // Responses to HEAD have no body with an error code.
+    let is_of_credentials = match code {
+        Some(_) => is_expired,
+        None => matches!(status, Some(400 | 401 | 403)),
+    };
+    Refusal {
+        again: match code {
+            Some("RequestTimeout" | "SlowDown") => Again::Always,
+            _ => told.status.map_or(Again::Never, again_after),
+        },
+        after: told.after,
+        is_of_credentials,
+        ..error(cause, why).into()
+    }
+}
+
+/// Returns the network failure behind a failure, if there is one.
+fn of_network(failure: &object_store::Error) -> Option<&reqwest::Error> {
+    let mut inner: Option<&(dyn std::error::Error + 'static)> = Some(failure);
+    while let Some(cause) = inner {
+        if let Some(network) = cause.downcast_ref() {
+            return Some(network);
+        }
+        inner = cause.source();
+    }
+    None
+}
+
+/// Returns a failure in one line, for people, without secrets: of the network what it was, without the request and its
+/// duration.
+pub(in crate::remote) fn in_words(failure: &object_store::Error) -> String {
+    match of_network(failure) {
+        // Its secrets are removed.
+        Some(network) => broken(network).error.message,
+        None => reasons(failure),
+    }
+}
+
+/// Returns a failure and its causes in one line, without secrets.
+pub(in crate::remote) fn reasons(failure: &object_store::Error) -> String {
+    without_secrets(&causes(failure))
+}
+
+/// Returns an error and its causes in one line.
+fn causes(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut cause = error.source();
+    while let Some(inner) = cause {
+        let more = inner.to_string();
+        if !text.contains(&more) {
+            text = format!("{text}: {more}");
+        }
+        cause = inner.source();
+    }
+    text.split_whitespace().collect::<Vec<_>>().join(" ")
+}
+
+/// Returns the text of an XML element in the response that a failure contains.
+fn tag<'a>(text: &'a str, name: &str) -> Option<&'a str> {
+    let (_, from) = text.split_once(&format!("<{name}>"))?;
+    Some(from.split_once("</")?.0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn answers_are_told_without_what_they_repeat() {
+        let text = "Error performing GET http://h/b?x - Server returned non-2xx status code: 403 Forbidden: <Error><Code>SignatureDoesNotMatch\
+                    </Code><Message>The signature</Message><StringToSign>secret</StringToSign></Error>";
+        let error = object_store::Error::Generic {
+            store: "S3",
+            source: text.into(),
+        };
+        let forbidden = Head {
+            status: Some(StatusCode::FORBIDDEN),
+            ..Head::default()
+        };
+        let told = failed(&error, &forbidden).error;
+        assert_eq!(told.cause, Cause::Denied);
+        assert_eq!(
+            told.message,
+            "the server answers 403: SignatureDoesNotMatch: The signature"
+        );
+        let nobody = object_store::Error::Unauthenticated {
+            path: String::new(),
+            source: "no credentials: try (status code: 404 Not Found)".into(),
+        };
+        let told = failed(&nobody, &Head::default());
+        assert_eq!(
+            (told.error.cause, told.again),
+            (Cause::Denied, Again::Never)
+        );
+        assert!(told.error.message.starts_with("no credentials: try"));
+    }
+
+    #[test]
+    fn an_expired_token_is_told_from_a_refusal() {
+        let refused = |code: &str| {
+            let error = object_store::Error::Generic {
+                store: "S3",
+                source: format!("<Error><Code>{code}</Code></Error>").into(),
+            };
+            let told = Head {
+                status: Some(StatusCode::BAD_REQUEST),
+                ..Head::default()
+            };
+            failed(&error, &told)
+        };
+        assert!(refused("ExpiredToken").is_of_credentials);
+        assert!(!refused("AccessDenied").is_of_credentials);
+        assert_eq!(refused("AccessDenied").again, Again::Never);
+        assert_eq!(refused("RequestTimeout").again, Again::Always);
     }
 }

@@ -1,27 +1,151 @@
-//! The connections to the services of buckets.
+//! The connections to servers: to web servers, and to the services of buckets, for which `object_store` makes the
+//! requests.
 //!
-//! Headers other than the range, signatures and tokens above all, go only to the host that the request names, never to
-//! a host it redirects to.
+//! Headers other than the range, signatures and tokens above all, go only to the host that a request names, never to a
+//! host it redirects to.
+//!
+//! Neither the announced length of a body nor its end is trusted. Bodies other than parts of an object (listings,
+//! errors, credentials) also share a common limit.
 
+use std::future::Future;
 use std::pin::Pin;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
+use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
+use http_body::{Body, Frame, SizeHint};
 use object_store::client::{
     HttpClient, HttpConnector, HttpError, HttpErrorKind, HttpRequest, HttpRequestBody,
-    HttpResponse, HttpService,
+    HttpResponse, HttpResponseBody, HttpService,
 };
 use object_store::{ClientConfigKey, ClientOptions};
-use reqwest::header::{AUTHORIZATION, CONTENT_LENGTH, HeaderMap, HeaderValue, IF_MATCH, RANGE};
-use reqwest::{Client, Method, StatusCode, Url, redirect};
+use reqwest::header::{
+    AUTHORIZATION, CONTENT_LENGTH, HeaderMap, HeaderValue, IF_MATCH, LOCATION, RANGE,
+};
+use reqwest::{Client, ClientBuilder, Error, Method, StatusCode, Url, redirect};
 
-use super::bounded::{bounded, length};
-use super::failure::retry_after;
-use super::pool::Pool;
+use super::super::address::{Address, reveal};
+use super::patience::retry_after;
 use super::sieve::LeftOut;
-use super::web::{MOST_REDIRECTS, referred};
 
-use crate::remote::address::{Address, reveal};
+/// The most redirects that are followed in a row.
+pub(super) const MOST_REDIRECTS: usize = 10;
+
+/// The most bytes of a response that is not part of an object. The longest listings have some 10 MiB.
+const LARGEST: u64 = 32 << 20;
+
+/// The most bytes of an error response.
+const LARGEST_ERROR: u64 = 1 << 20;
+
+/// The most bytes of such responses that arrive at the same time.
+const LARGEST_TOGETHER: u64 = 128 << 20;
+
+/// Bytes of such responses that have arrived and whose bodies are still being read.
+static TOGETHER: AtomicU64 = AtomicU64::new(0);
+
+/// The longest wait for a connection.
+pub(super) const CONNECT: Duration = Duration::from_secs(10);
+
+/// Begins a client that follows no redirect, and whose waits leave time for one more attempt within `timeout`.
+pub(super) fn client(timeout: Duration, connect: Duration) -> ClientBuilder {
+    Client::builder()
+        .redirect(redirect::Policy::none())
+        .connect_timeout(connect.min(timeout / 2))
+        .read_timeout(Duration::from_secs(20).min(timeout))
+}
+
+/// The open connections to a server, which are given up together. A server that restarts, or a network that changes,
+/// breaks all idle connections at once, and this is noticed only when a request is sent on one of them. If each of them
+/// failed one retry, the time limit could be over before a new connection is tried.
+pub(super) struct Pool {
+    make: Box<dyn Fn() -> Result<Client, Error> + Send + Sync>,
+    current: Mutex<Current>,
+}
+
+/// The client that new requests use.
+struct Current {
+    client: Client,
+    /// The number of clients before it.
+    number: u64,
+    /// Whether it got a response, so that it may have idle connections.
+    is_used: bool,
+}
+
+/// A request that has got no response yet. Dropped without one, it counts as broken: the caller has given up.
+struct Sent<'a> {
+    pool: &'a Pool,
+    number: u64,
+    is_broken: bool,
+}
+
+impl Pool {
+    /// Makes a pool; connects to no server yet.
+    pub(super) fn new(
+        make: impl Fn() -> Result<Client, Error> + Send + Sync + 'static,
+    ) -> Result<Self, Error> {
+        let client = make()?;
+        Ok(Self {
+            make: Box::new(make),
+            current: Mutex::new(Current {
+                client,
+                number: 0,
+                is_used: false,
+            }),
+        })
+    }
+
+    fn current(&self) -> MutexGuard<'_, Current> {
+        self.current.lock().unwrap_or_else(|e| e.into_inner())
+    }
+
+    /// Sends a request and waits for the head of the response.
+    pub(super) async fn send<T, E, F>(&self, request: impl FnOnce(Client) -> F) -> Result<T, E>
+    where
+        F: Future<Output = Result<T, E>>,
+    {
+        let (client, number) = {
+            let current = self.current();
+            (current.client.clone(), current.number)
+        };
+        let mut sent = Sent {
+            pool: self,
+            number,
+            is_broken: true,
+        };
+        let outcome = request(client).await;
+        sent.is_broken = outcome.is_err();
+        outcome
+    }
+}
+
+impl Drop for Sent<'_> {
+    fn drop(&mut self) {
+        let mut current = self.pool.current();
+        if current.number != self.number {
+            return;
+        }
+        if !self.is_broken {
+            current.is_used = true;
+        } else if current.is_used
+            && let Ok(client) = (self.pool.make)()
+        {
+            *current = Current {
+                client,
+                number: self.number + 1,
+                is_used: false,
+            };
+        }
+    }
+}
+
+/// Returns the target of a redirect, unless it leads from an encrypted connection to an unencrypted one.
+pub(super) fn referred(from: &Url, headers: &HeaderMap) -> Option<Url> {
+    let to = from.join(headers.get(LOCATION)?.to_str().ok()?).ok()?;
+    let is_web = matches!(to.scheme(), "http" | "https");
+    let is_as_safe = from.scheme() == "http" || to.scheme() == "https";
+    (is_web && is_as_safe).then_some(to)
+}
 
 /// Parts of a response that its failure does not report.
 #[derive(Clone, Debug, Default)]
@@ -128,21 +252,17 @@ impl HttpConnector for Connections {
         // Most machines have no credentials service of their own.
         let connect = match said(ClientConfigKey::ConnectTimeout).as_deref() {
             Some("1s") => Duration::from_secs(1),
-            _ => Duration::from_secs(10),
+            _ => CONNECT,
         };
         let timeout = self.timeout;
-        let client = move || {
-            Client::builder()
+        let make = move || {
+            client(timeout, connect)
                 .user_agent(concat!("npyfs/", env!("CARGO_PKG_VERSION")))
-                .redirect(redirect::Policy::none())
                 .https_only(!is_plain)
                 .http1_only()
-                // Leaves time for one more attempt.
-                .connect_timeout(connect.min(timeout / 2))
-                .read_timeout(Duration::from_secs(20).min(timeout))
                 .build()
         };
-        let pool = Pool::new(client).map_err(|e| object_store::Error::Generic {
+        let pool = Pool::new(make).map_err(|e| object_store::Error::Generic {
             store: "network",
             source: Box::new(e),
         })?;
@@ -153,16 +273,16 @@ impl HttpConnector for Connections {
     }
 }
 
-impl std::fmt::Debug for Connected {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Connected").finish_non_exhaustive()
-    }
-}
-
 /// A client of a service.
 struct Connected {
     pool: Pool,
     user: Option<(url::Origin, HeaderValue)>,
+}
+
+impl std::fmt::Debug for Connected {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Connected").finish_non_exhaustive()
+    }
 }
 
 impl Connected {
@@ -229,7 +349,7 @@ impl HttpService for Connected {
             if let (Some(heard), Some(host)) = (&heard, request.uri().authority()) {
                 heard.head().host = Some(host.to_string());
             }
-            let asked = length(request.headers());
+            let asked = asked_length(request.headers());
             let answer = self.ask(request).await?;
             if let Some(heard) = heard {
                 heard.note(&answer);
@@ -240,5 +360,134 @@ impl HttpService for Connected {
                 None => Ok(answer),
             }
         })
+    }
+}
+
+/// A body and its limit.
+struct Bounded {
+    body: HttpResponseBody,
+    most: u64,
+    arrived: u64,
+    /// Bytes that count towards the common limit; `None` for a part of an object.
+    counted: Option<u64>,
+}
+
+impl Bounded {
+    /// Counts bytes that arrived; fails if they exceed a limit.
+    fn add(&mut self, more: u64) -> Result<(), String> {
+        self.arrived = self.arrived.saturating_add(more);
+        if self.arrived > self.most {
+            return Err(format!("more than {} bytes arrived", self.most));
+        }
+        if let Some(counted) = &mut self.counted {
+            *counted = counted.saturating_add(more);
+            let together = TOGETHER.fetch_add(more, Ordering::Relaxed);
+            if together.saturating_add(more) > LARGEST_TOGETHER {
+                return Err("too many long answers arrive at the same time".to_owned());
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Body for Bounded {
+    type Data = <HttpResponseBody as Body>::Data;
+    type Error = HttpError;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Self::Data>, HttpError>>> {
+        let Some(frame) = ready!(Pin::new(&mut self.body).poll_frame(context)?) else {
+            return Poll::Ready(None);
+        };
+        let more = frame.data_ref().map_or(0, |data| data.len() as u64);
+        Poll::Ready(Some(match self.add(more) {
+            Ok(()) => Ok(frame),
+            Err(why) => {
+                let why = std::io::Error::other(why);
+                Err(HttpError::new(HttpErrorKind::Decode, why))
+            }
+        }))
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        // The length of a part of an object is known; no other length is trusted.
+        let mut hint = SizeHint::new();
+        if self.counted.is_none() {
+            hint.set_upper(self.most);
+        }
+        hint
+    }
+}
+
+impl Drop for Bounded {
+    fn drop(&mut self) {
+        TOGETHER.fetch_sub(self.counted.unwrap_or(0), Ordering::Relaxed);
+    }
+}
+
+/// Limits the body of a response: to `asked` bytes for a part of an object, otherwise to the limits above.
+fn bounded(answer: HttpResponse, asked: Option<u64>) -> HttpResponse {
+    let (head, body) = answer.into_parts();
+    let (most, counted) = match asked {
+        _ if !head.status.is_success() => (LARGEST_ERROR, Some(0)),
+        Some(asked) if head.status == StatusCode::PARTIAL_CONTENT => (asked, None),
+        _ => (LARGEST, Some(0)),
+    };
+    let body = Bounded {
+        body,
+        most,
+        arrived: 0,
+        counted,
+    };
+    HttpResponse::from_parts(head, HttpResponseBody::new(body))
+}
+
+/// Returns the length of the range that a request asks for.
+fn asked_length(asked: &HeaderMap) -> Option<u64> {
+    let range = asked.get(RANGE)?.to_str().ok()?;
+    let (start, last) = range.strip_prefix("bytes=")?.split_once('-')?;
+    let (start, last): (u64, u64) = (start.parse().ok()?, last.parse().ok()?);
+    last.checked_sub(start)?.checked_add(1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_breaks_together_is_given_up_once() {
+        let _ = rustls::crypto::ring::default_provider().install_default();
+        let pool = Pool::new(|| Client::builder().build()).unwrap();
+        let number = || pool.current().number;
+        let send = |outcome: Result<(), ()>| {
+            let mut sent = Box::pin(pool.send(move |_| async move {
+                tokio::task::yield_now().await;
+                outcome
+            }));
+            let mut context = std::task::Context::from_waker(std::task::Waker::noop());
+            assert!(sent.as_mut().poll(&mut context).is_pending());
+            move || {
+                let mut context = std::task::Context::from_waker(std::task::Waker::noop());
+                assert!(sent.as_mut().poll(&mut context).is_ready());
+            }
+        };
+        // Without idle connections there is nothing to give up.
+        send(Err(()))();
+        assert_eq!(number(), 0);
+        send(Ok(()))();
+        let (mut first, mut second) = (send(Err(())), send(Err(())));
+        first();
+        second();
+        assert_eq!(number(), 1);
+        send(Ok(()))();
+        // The caller gives up.
+        drop(send(Ok(())));
+        assert_eq!(number(), 2);
     }
 }

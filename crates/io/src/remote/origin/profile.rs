@@ -13,7 +13,7 @@ use std::time::{Instant, SystemTime};
 use object_store::CredentialProvider;
 use object_store::aws::AwsCredential;
 
-use super::credentials::{Renew, Renewals};
+use super::credentials::{Renew, Renewals, no_credentials};
 
 /// The most bytes that are read of a file.
 const LARGEST: u64 = 4 << 20;
@@ -47,11 +47,6 @@ pub(super) enum Means {
     Keys,
     /// A token in a file, exchanged for a role.
     WebIdentity,
-}
-
-/// Returns an environment variable that is not empty.
-pub(super) fn variable(name: &str) -> Option<String> {
-    std::env::var(name).ok().filter(|value| !value.is_empty())
 }
 
 impl Files {
@@ -272,13 +267,7 @@ impl CredentialProvider for FileKeys {
         'life: 'async_trait,
         Self: 'async_trait,
     {
-        Box::pin(async move {
-            self.current()
-                .map_err(|why| object_store::Error::Unauthenticated {
-                    path: String::new(),
-                    source: why.into(),
-                })
-        })
+        Box::pin(async move { self.current().map_err(no_credentials) })
     }
 }
 

@@ -1,17 +1,17 @@
-//! Buckets of Amazon's S3 and of compatible services. Address, region and credentials come from options, the
-//! environment and a profile, in the order of Amazon's own programs.
+//! The services of buckets: S3, Google Cloud Storage, Azure. The address of a service, a region and credentials come from
+//! options, the environment and a profile, in the order of the service's own programs.
 
 use std::sync::Arc;
 
 use object_store::aws::{AmazonS3, AmazonS3Builder, AwsCredentialProvider};
+use object_store::azure::{MicrosoftAzure, MicrosoftAzureBuilder};
+use object_store::gcp::{GoogleCloudStorage, GoogleCloudStorageBuilder};
 use object_store::{ClientOptions, RetryConfig};
 
 use super::super::address::Address;
-use super::bucket::Renewable;
 use super::connections::Connections;
-use super::container::Container;
-use super::credentials::{Asked, NOBODY, few};
-use super::profile::{FileKeys, Files, Means, Profile, variable};
+use super::credentials::{Asked, Container, NOBODY, Renewable, few, variable};
+use super::profile::{FileKeys, Files, Means, Profile};
 use npyfs_base::options::RemoteSettings;
 
 /// Environment variables that are not passed on unchanged, because other settings take precedence.
@@ -33,11 +33,12 @@ const WAYS: [&str; 3] = [
     "AWS_CONTAINER_CREDENTIALS_FULL_URI",
 ];
 
+/// The other ways to configure credentials of S3.
 const HINT: &str =
     "neither the environment nor a profile nor this machine has any; -o anonymous asks without";
 
-/// Opens a bucket; sends no request yet.
-pub(super) fn open(
+/// Opens a bucket of Amazon's S3 or of a compatible service; sends no request yet.
+pub(super) fn amazon(
     address: &Address,
     settings: &RemoteSettings,
     client: ClientOptions,
@@ -88,7 +89,7 @@ pub(super) fn open(
             "the region {region}: expected a name such as eu-central-1"
         ));
     }
-    let plain = endpoint.as_deref().is_some_and(super::bucket::is_plain);
+    let plain = endpoint.as_deref().is_some_and(is_plain);
     builder = builder
         .with_bucket_name(address.bucket())
         .with_retry(retry)
@@ -166,4 +167,91 @@ fn known(
         Ok(made.credentials().clone())
     })?;
     Ok((builder.with_credentials(asked.clone()), Some(asked)))
+}
+
+/// Opens a bucket of Google Cloud Storage; sends no request yet.
+pub(super) fn google(
+    address: &Address,
+    settings: &RemoteSettings,
+    client: ClientOptions,
+    retry: RetryConfig,
+) -> Result<(GoogleCloudStorage, Renewable), String> {
+    const HINT: &str = "neither GOOGLE_APPLICATION_CREDENTIALS nor this machine has any; -o anonymous asks without";
+    let emulator = variable("STORAGE_EMULATOR_HOST").map(|host| match host.contains("://") {
+        true => host,
+        false => format!("http://{host}"),
+    });
+    let anonymous = settings.anonymous || (settings.endpoint.is_none() && emulator.is_some());
+    let endpoint = settings.endpoint.clone().or(emulator);
+    let (endpoint, connections) = Connections::to(endpoint, settings.timeout)?;
+    let plain = endpoint.as_deref().is_some_and(is_plain);
+    let mut builder = GoogleCloudStorageBuilder::from_env()
+        .with_bucket_name(address.bucket())
+        .with_retry(retry)
+        .with_http_connector(connections)
+        .with_client_options(client.with_allow_http(plain));
+    if let Some(endpoint) = endpoint {
+        builder = builder.with_base_url(endpoint.trim_end_matches('/'));
+    }
+    let mut renewable: Renewable = None;
+    if anonymous {
+        builder = builder.with_skip_signature(true);
+    } else {
+        let asking = builder.clone().with_retry(few());
+        let asked = Asked::new(HINT, move || {
+            let made = asking.clone().build().map_err(|e| e.to_string())?;
+            Ok(made.credentials().clone())
+        })?;
+        builder = builder.with_credentials(asked.clone());
+        renewable = Some(asked);
+    }
+    let store = builder.build().map_err(|e| e.to_string())?;
+    Ok((store, renewable))
+}
+
+/// Opens a container of Azure Blob Storage; sends no request yet.
+pub(super) fn azure(
+    address: &Address,
+    settings: &RemoteSettings,
+    client: ClientOptions,
+    retry: RetryConfig,
+) -> Result<(MicrosoftAzure, Renewable), String> {
+    const HINT: &str =
+        "neither the variables AZURE_STORAGE_* nor this machine has any; -o anonymous asks without";
+    let endpoint = settings
+        .endpoint
+        .clone()
+        .or_else(|| variable("AZURE_STORAGE_ENDPOINT"));
+    let (endpoint, connections) = Connections::to(endpoint, settings.timeout)?;
+    let plain = endpoint.as_deref().is_some_and(is_plain);
+    let mut builder = MicrosoftAzureBuilder::from_env()
+        .with_container_name(address.bucket())
+        .with_retry(retry)
+        .with_http_connector(connections)
+        .with_client_options(client.with_allow_http(plain));
+    if let Some(account) = address.account() {
+        builder = builder.with_account(account);
+    }
+    if let Some(endpoint) = endpoint {
+        builder = builder.with_endpoint(endpoint);
+    }
+    let mut renewable: Renewable = None;
+    if settings.anonymous {
+        builder = builder.with_skip_signature(true);
+    } else {
+        let asking = builder.clone().with_retry(few());
+        let asked = Asked::new(HINT, move || {
+            let made = asking.clone().build().map_err(|e| e.to_string())?;
+            Ok(made.credentials().clone())
+        })?;
+        builder = builder.with_credentials(asked.clone());
+        renewable = Some(asked);
+    }
+    let store = builder.build().map_err(|e| e.to_string())?;
+    Ok((store, renewable))
+}
+
+/// Returns true if the address of a service uses unencrypted connections.
+fn is_plain(endpoint: &str) -> bool {
+    endpoint.starts_with("http://")
 }
