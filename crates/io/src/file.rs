@@ -1,7 +1,8 @@
 //! A store file: its identity, and reads at an offset that notice when the file changed.
 //!
 //! The bytes lie on a local disk (`handle`), in several files (`members`), or in remote storage ([`Far`]). A file on a
-//! disk counts as unchanged as long as its device, inode, size, mtime and ctime are the same. Never writes, never locks.
+//! disk counts as unchanged as long as its device, inode, size, mtime and ctime are the same. Nothing here writes or
+//! locks a file.
 
 pub mod handle;
 pub mod members;
@@ -13,12 +14,13 @@ use std::io;
 use std::ops::Range;
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use xxhash_rust::xxh3::{Xxh3, xxh3_64};
 
+use crate::blobs::Bits;
 use handle::{Direct, Handle, Shared, with_room};
 use members::{Layout, Members};
 use npyfs_base::buffer::ALIGNMENT;
@@ -28,7 +30,7 @@ use superblock::signature;
 pub use superblock::{SIGNATURE, has_hdf5_signature, missing_end, signature_places, user_block};
 
 /// The bits of `Seen`: a power of two. With chunks of 1 MiB, half of the bits cover 32 GiB.
-const BITS: usize = 1 << 16;
+const BITS: u64 = 1 << 16;
 
 /// A read is slow if it takes longer than this plus the same again for each `SLOW_BYTES` bytes.
 const SLOW: Duration = Tuning::SLOW_READ;
@@ -586,8 +588,10 @@ impl StoreFile {
 /// places that were never read count as read, but never more than half of them.
 #[derive(Debug, Default)]
 struct Seen {
-    bits: OnceLock<Box<[AtomicU64]>>,
-    set: AtomicUsize,
+    /// Hashes of the places; `None` if there is no memory for them.
+    places: OnceLock<Option<Bits>>,
+    /// The number of places that are noted.
+    count: AtomicU64,
     /// A score: the higher, the slower the disk appears.
     slow: AtomicU32,
 }
@@ -595,17 +599,13 @@ struct Seen {
 impl Seen {
     /// Records a place; true if it is new.
     fn is_new(&self, place: u64) -> bool {
-        let empty = || (0..BITS / 64).map(|_| AtomicU64::new(0)).collect();
-        let words = self.bits.get_or_init(empty);
-        let hash = xxh3_64(&place.to_le_bytes());
-        let bit = usize::try_from(hash % BITS as u64).unwrap_or(0);
-        let mask = 1 << (bit % 64);
-        let new = words[bit / 64].fetch_or(mask, Ordering::Relaxed) & mask == 0;
-        if new && self.set.fetch_add(1, Ordering::Relaxed) >= BITS / 2 {
-            words
-                .iter()
-                .for_each(|word| word.store(0, Ordering::Relaxed));
-            self.set.store(0, Ordering::Relaxed);
+        let Some(places) = self.places.get_or_init(|| Bits::new(BITS)) else {
+            return false;
+        };
+        let new = places.add(xxh3_64(&place.to_le_bytes()) % BITS);
+        if new && self.count.fetch_add(1, Ordering::Relaxed) >= BITS / 2 {
+            places.clear();
+            self.count.store(0, Ordering::Relaxed);
         }
         new
     }
@@ -673,7 +673,7 @@ mod tests {
         let new = (1..=1000).filter(|n| seen.is_new(n << 20)).count();
         assert!(new > 950);
         // The bits do not fill up, however many places follow.
-        for n in 0..10 * BITS as u64 {
+        for n in 0..10 * BITS {
             seen.is_new(n * 777);
         }
         let new = (1..=1000).filter(|n| seen.is_new(n << 33)).count();

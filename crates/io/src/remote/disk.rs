@@ -13,7 +13,7 @@
 use std::fs::File;
 use std::io;
 use std::ops::Range;
-use std::os::unix::fs::{FileExt, MetadataExt};
+use std::os::unix::fs::FileExt;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -21,7 +21,7 @@ use rustix::fs::{FallocateFlags, MemfdFlags, SeekFrom, fallocate, memfd_create, 
 use rustix::io::Errno;
 use xxhash_rust::xxh3::xxh3_64;
 
-use crate::blobs::Bits;
+use crate::blobs::{Bits, room};
 
 /// Bytes of a block. HDF5 metadata is scattered: larger blocks cost bytes, smaller ones cost requests.
 pub(super) const BLOCK: u64 = 8 << 10;
@@ -181,7 +181,7 @@ impl DiskFile {
 
     /// Returns the bytes that the file occupies on disk.
     pub(super) fn room(&self) -> io::Result<u64> {
-        Ok(self.file.metadata()?.blocks().saturating_mul(512))
+        Ok(room(&self.file.metadata()?))
     }
 
     /// Notes the time of its last use.

@@ -1,7 +1,7 @@
 //! The names directly below a prefix of a bucket, and how the objects with these names begin.
 //!
-//! A listing is refreshed after a while. A look at the beginning of an object is a small request of its own, and nothing
-//! of it is kept: to open the object would fetch and keep more than a listing needs, and hold a file of the cache.
+//! A listing is refreshed after a while. A look at the beginning of an object is a small request of its own, and its
+//! bytes are not kept: to open the object would fetch and keep more than a listing needs, and hold a file of the cache.
 
 use std::cmp::Ordering;
 use std::collections::{BTreeMap, BTreeSet};

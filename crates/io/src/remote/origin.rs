@@ -16,11 +16,10 @@ use std::os::unix::fs::FileExt;
 use std::sync::Arc;
 use std::time::SystemTime;
 
-use object_store::ObjectStore;
 use object_store::path::Path;
 
 use self::bucket::Bucket;
-pub(super) use self::bucket::{in_words, reasons};
+pub(super) use self::bucket::{in_words, objects_of, reasons};
 pub(super) use self::web::{LARGEST_PACK, Room};
 use super::address::{Address, Scheme};
 use super::error::{Cause, RemoteError};
@@ -173,9 +172,9 @@ impl Origin {
     /// Returns the origin with `suffix` appended to the name; `None` if such a name cannot be expressed.
     pub(super) fn beside(&self, suffix: &str) -> Option<Self> {
         match self {
-            Self::Bucket(store, path) => {
+            Self::Bucket(bucket, path) => {
                 let path = Path::parse(format!("{}{suffix}", path.as_ref())).ok()?;
-                Some(Self::Bucket(store.clone(), path))
+                Some(Self::Bucket(bucket.clone(), path))
             }
             Self::Web(site) => Some(Self::Web(Arc::new(site.beside(suffix)?))),
             Self::Local(_) => None,
@@ -189,7 +188,7 @@ impl Origin {
         of: Option<&Version>,
     ) -> Result<Arc<Got>, RemoteError> {
         match self {
-            Self::Bucket(store, path) => bucket::get(store, path, range, of).await.map(Arc::new),
+            Self::Bucket(bucket, path) => bucket.get(path, range, of).await.map(Arc::new),
             Self::Web(site) => site.get(range, of).await,
             Self::Local(file) => file.get(range).map(Arc::new),
         }
@@ -198,7 +197,7 @@ impl Origin {
     /// Asks for the current version.
     pub(super) async fn head(&self) -> Result<Version, RemoteError> {
         match self {
-            Self::Bucket(store, path) => bucket::head(store, path).await,
+            Self::Bucket(bucket, path) => bucket.head(path).await,
             Self::Web(site) => site.head().await,
             Self::Local(file) => Ok(file.version()),
         }
@@ -211,19 +210,11 @@ impl Origin {
         after: Option<String>,
     ) -> Result<Names, RemoteError> {
         match self {
-            Self::Bucket(store, _) => bucket::list(store, prefix, after).await,
+            Self::Bucket(bucket, _) => bucket.list(prefix, after).await,
             Self::Web(_) | Self::Local(_) => Err(RemoteError {
                 cause: Cause::Unsupported,
                 message: "only buckets list what is in them".to_owned(),
             }),
         }
     }
-}
-
-/// Returns the bucket of an address, for reading and writing; sends no request yet.
-pub(super) fn objects_of(
-    address: &Address,
-    settings: &RemoteSettings,
-) -> Result<Arc<dyn ObjectStore>, RemoteError> {
-    Ok(bucket::open(address, settings)?.objects())
 }

@@ -16,6 +16,7 @@ use object_store::{
 };
 
 use super::address::Address;
+use super::error::RemoteError;
 use super::freshness::PATIENCE;
 use super::origin::{in_words, objects_of, reasons};
 use super::runtime::wait;
@@ -65,6 +66,19 @@ pub struct Prefix {
     /// The address, for messages.
     address: String,
     timeout: Duration,
+}
+
+/// The outcome of one request.
+enum Asked<T> {
+    Answered(T),
+    /// There is no such object.
+    Missing,
+    /// The condition of the request does not hold.
+    Taken,
+    /// The request is refused, and a retry would be, too.
+    Refused(Error),
+    /// A retry may succeed. Whether this request took effect is not known.
+    Failed(Error),
 }
 
 impl std::fmt::Debug for Prefix {
@@ -137,8 +151,7 @@ impl Prefix {
                 e => self.failed(&e, name),
             },
             Err(_) => {
-                let why = format!("no answer within {} s", limit.as_secs());
-                let late = Error::new(ErrorKind::Unreached(libc::ETIMEDOUT), why);
+                let late = Error::from(RemoteError::late(limit));
                 Asked::Failed(late.about(self.address(name)))
             }
         })
@@ -360,7 +373,7 @@ impl Prefix {
                 _ => Ok(()),
             },
             Err(_) => {
-                let late = Error::new(ErrorKind::Unreached(libc::ETIMEDOUT), "no answer in time");
+                let late = Error::from(RemoteError::late(limit));
                 Err(late.about(self.address(name)))
             }
         }
@@ -492,17 +505,4 @@ impl Prefix {
 fn status(reasons: &str) -> Option<u16> {
     let (_, code) = reasons.split_once("status code: ")?;
     code.get(..3)?.parse().ok()
-}
-
-/// The outcome of one request.
-enum Asked<T> {
-    Answered(T),
-    /// There is no such object.
-    Missing,
-    /// The condition of the request does not hold.
-    Taken,
-    /// The request is refused, and a retry would be, too.
-    Refused(Error),
-    /// A retry may succeed. Whether this request took effect is not known.
-    Failed(Error),
 }

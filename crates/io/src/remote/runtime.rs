@@ -20,8 +20,7 @@ fn handle() -> io::Result<&'static Handle> {
     let runtime = Builder::new_current_thread().enable_all().build()?;
     let handle = runtime.handle().clone();
     if HANDLE.set(handle).is_ok() {
-        // Installed once for the process; a second provider is refused, and the first stays.
-        let _ = rustls::crypto::ring::default_provider().install_default();
+        install_crypto();
         thread::spawn("network", move || {
             runtime.block_on(std::future::pending::<()>());
         })?;
@@ -29,6 +28,12 @@ fn handle() -> io::Result<&'static Handle> {
     HANDLE
         .get()
         .ok_or_else(|| io::Error::other("the network's thread could not be started"))
+}
+
+/// Installs the crypto provider of encrypted connections, which the process has once: if one is installed already, it
+/// is the same one.
+pub(super) fn install_crypto() {
+    let _ = rustls::crypto::ring::default_provider().install_default();
 }
 
 /// Runs a task on the network thread.

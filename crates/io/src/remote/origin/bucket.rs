@@ -13,9 +13,10 @@ use reqwest::StatusCode;
 
 use super::super::address::{Address, Scheme};
 use super::super::error::{Cause, RemoteError, without_secrets};
+use super::super::runtime::install_crypto;
 use super::connections::{Head, Heard};
-use super::credentials::{NOBODY, Renew, Renewable};
-use super::patience::{Again, Patience, Refusal, again_after, broken, changed, error};
+use super::credentials::{NOBODY, Renewable};
+use super::patience::{Again, Refusal, again_after, broken, changed, error, persist};
 use super::services;
 use super::sieve::LeftOut;
 use super::{Got, Names, Version};
@@ -70,10 +71,17 @@ pub(super) fn open(
     Ok(bucket)
 }
 
+/// Returns the bucket of an address, for reading and writing; sends no request yet.
+pub(in crate::remote) fn objects_of(
+    address: &Address,
+    settings: &RemoteSettings,
+) -> Result<Arc<dyn ObjectStore>, RemoteError> {
+    Ok(open(address, settings)?.objects.clone())
+}
+
 fn make(address: &Address, settings: &RemoteSettings) -> Result<Bucket, String> {
-    // Connections use the process's crypto provider. If one is installed already, it is the same one.
-    let _ = rustls::crypto::ring::default_provider().install_default();
-    // `Patience` retries instead: it respects the server's Retry-After, signs each request anew and stops at the time
+    install_crypto();
+    // `persist` retries instead: it respects the server's Retry-After, signs each request anew and stops at the time
     // limit.
     let retry = RetryConfig {
         backoff: BackoffConfig::default(),
@@ -103,62 +111,43 @@ fn of(
     }
 }
 
-/// Fetches a page of the names directly below a prefix: the first one, or the one after a token.
-pub(super) async fn list(
-    bucket: &Bucket,
-    prefix: &str,
-    after: Option<String>,
-) -> Result<Names, RemoteError> {
-    let mut patience = Patience::new(bucket.timeout, false);
-    loop {
-        match patience.within(bucket.names(prefix, after.clone())).await {
-            Ok(names) => return Ok(names),
-            Err(refusal) => bucket.pause(&mut patience, refusal).await?,
-        }
-    }
-}
-
-/// Fetches a range, of one version if `of` is given.
-pub(super) async fn get(
-    bucket: &Bucket,
-    path: &Path,
-    range: Range<u64>,
-    of: Option<&Version>,
-) -> Result<Got, RemoteError> {
-    let mut patience = Patience::new(bucket.timeout, of.is_some());
-    loop {
-        match patience.within(bucket.range(path, &range, of)).await {
-            Ok(got) => return Ok(got),
-            Err(refusal) => bucket.pause(&mut patience, refusal).await?,
-        }
-    }
-}
-
-/// Asks for the current version.
-pub(super) async fn head(bucket: &Bucket, path: &Path) -> Result<Version, RemoteError> {
-    // The caller has a known version to fall back on.
-    let mut patience = Patience::new(bucket.timeout, false);
-    loop {
-        match patience.within(bucket.look(path)).await {
-            Ok(version) => return Ok(version),
-            Err(refusal) => bucket.pause(&mut patience, refusal).await?,
-        }
-    }
-}
-
 impl Bucket {
-    /// Returns the object store, for reading and writing.
-    pub(super) fn objects(&self) -> Arc<dyn ObjectStore> {
-        self.objects.clone()
+    /// Fetches a page of the names directly below a prefix: the first one, or the one after a token.
+    pub(super) async fn list(
+        &self,
+        prefix: &str,
+        after: Option<String>,
+    ) -> Result<Names, RemoteError> {
+        self.persist(false, || self.names(prefix, after.clone()))
+            .await
     }
 
-    /// Waits until the request is worth retrying; fails if it is not.
-    async fn pause(&self, patience: &mut Patience, refusal: Refusal) -> Result<(), RemoteError> {
-        let renewed = |credentials: &Arc<dyn Renew>| credentials.renew(patience.sent());
-        match refusal.is_of_credentials && self.credentials.as_ref().is_some_and(renewed) {
-            true => Ok(()),
-            false => patience.pause(refusal).await,
-        }
+    /// Fetches a range, of one version if `of` is given.
+    pub(super) async fn get(
+        &self,
+        path: &Path,
+        range: Range<u64>,
+        of: Option<&Version>,
+    ) -> Result<Got, RemoteError> {
+        self.persist(of.is_some(), || self.range(path, &range, of))
+            .await
+    }
+
+    /// Asks for the current version.
+    pub(super) async fn head(&self, path: &Path) -> Result<Version, RemoteError> {
+        // The caller has a known version to fall back on.
+        self.persist(false, || self.look(path)).await
+    }
+
+    async fn persist<T, F>(&self, is_known: bool, request: impl Fn() -> F) -> Result<T, RemoteError>
+    where
+        F: Future<Output = Result<T, Refusal>>,
+    {
+        let renews = |sent| {
+            let credentials = self.credentials.as_ref();
+            credentials.is_some_and(|credentials| credentials.renew(sent))
+        };
+        persist(self.timeout, is_known, renews, request).await
     }
 
     async fn names(&self, prefix: &str, after: Option<String>) -> Result<Names, Refusal> {

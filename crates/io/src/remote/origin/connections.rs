@@ -462,7 +462,7 @@ mod tests {
 
     #[test]
     fn what_breaks_together_is_given_up_once() {
-        let _ = rustls::crypto::ring::default_provider().install_default();
+        super::super::super::runtime::install_crypto();
         let pool = Pool::new(|| Client::builder().build()).unwrap();
         let number = || pool.current().number;
         let send = |outcome: Result<(), ()>| {

@@ -1,7 +1,6 @@
 //! Requests that fail: the meaning of a network failure and of a response status, and whether and when a request is
 //! sent again.
 
-use std::future::Future;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use reqwest::StatusCode;
@@ -63,7 +62,7 @@ impl Refusal {
 }
 
 /// The pauses between retries of a request, and its deadline.
-pub(super) struct Patience {
+struct Patience {
     begun: Instant,
     deadline: Instant,
     limit: Duration,
@@ -78,7 +77,7 @@ pub(super) struct Patience {
 
 impl Patience {
     /// Begins a request to a server that has responded before (`is_known`) or not.
-    pub(super) fn new(limit: Duration, is_known: bool) -> Self {
+    fn new(limit: Duration, is_known: bool) -> Self {
         let begun = Instant::now();
         Self {
             begun,
@@ -94,7 +93,7 @@ impl Patience {
     }
 
     /// Waits for a request until the deadline.
-    pub(super) async fn within<T>(
+    async fn within<T>(
         &mut self,
         request: impl Future<Output = Result<T, Refusal>>,
     ) -> Result<T, Refusal> {
@@ -114,13 +113,8 @@ impl Patience {
         }
     }
 
-    /// Returns the time of the last request.
-    pub(super) fn sent(&self) -> std::time::Instant {
-        self.sent.into_std()
-    }
-
     /// Waits until the request is worth retrying; fails if it is not.
-    pub(super) async fn pause(&mut self, refusal: Refusal) -> Result<(), RemoteError> {
+    async fn pause(&mut self, refusal: Refusal) -> Result<(), RemoteError> {
         let is_worth = match refusal.again {
             Again::Never => false,
             Again::IfKnown => self.is_known || self.asked <= FEW,
@@ -143,6 +137,28 @@ impl Patience {
         self.last = Some(refusal.error);
         tokio::time::sleep(wait).await;
         Ok(())
+    }
+}
+
+/// Sends a request again until it succeeds, is not worth a retry, or has taken the time limit. `is_known` says that the
+/// server has responded before. `renews` is given the time of a request that was refused because of its credentials; if
+/// it returns true, the request is sent again at once.
+pub(super) async fn persist<T, F>(
+    limit: Duration,
+    is_known: bool,
+    renews: impl Fn(std::time::Instant) -> bool,
+    request: impl Fn() -> F,
+) -> Result<T, RemoteError>
+where
+    F: Future<Output = Result<T, Refusal>>,
+{
+    let mut patience = Patience::new(limit, is_known);
+    loop {
+        match patience.within(request()).await {
+            Ok(outcome) => return Ok(outcome),
+            Err(refusal) if refusal.is_of_credentials && renews(patience.sent.into_std()) => {}
+            Err(refusal) => patience.pause(refusal).await?,
+        }
     }
 }
 

@@ -1,5 +1,5 @@
-//! The services of buckets: S3, Google Cloud Storage, Azure. The address of a service, a region and credentials come from
-//! options, the environment and a profile, in the order of the service's own programs.
+//! The services of buckets: S3, Google Cloud Storage, Azure. The address of a service, its region and credentials come
+//! from options, the environment and a profile, in the order of the service's own programs.
 
 use std::sync::Arc;
 

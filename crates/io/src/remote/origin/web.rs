@@ -20,8 +20,9 @@ use tokio::sync::{Semaphore, SemaphorePermit};
 
 use super::super::address::Address;
 use super::super::error::{Cause, RemoteError, without_secrets};
+use super::super::runtime::install_crypto;
 use super::connections::{CONNECT, MOST_REDIRECTS, Pool, client, referred};
-use super::patience::{Patience, Refusal, again_after, broken, changed, error, retry_after};
+use super::patience::{Refusal, again_after, broken, changed, error, persist, retry_after};
 use super::{Got, Version};
 use npyfs_base::options::RemoteSettings;
 
@@ -64,8 +65,7 @@ impl Site {
                 without_secrets(&why.to_string()),
             )
         };
-        // If a crypto provider is installed already, it is the same one.
-        let _ = rustls::crypto::ring::default_provider().install_default();
+        install_crypto();
         let timeout = settings.timeout;
         let pool = Pool::new(move || client(timeout, CONNECT).build()).map_err(|e| refused(&e))?;
         let mut headers = HeaderMap::new();
@@ -109,26 +109,14 @@ impl Site {
         range: Range<u64>,
         of: Option<&Version>,
     ) -> Result<Arc<Got>, RemoteError> {
-        let mut patience = Patience::new(self.timeout, of.is_some());
-        loop {
-            let asked = self.range(range.clone(), of);
-            match patience.within(asked).await {
-                Ok(got) => return Ok(got),
-                Err(refusal) => patience.pause(refusal).await?,
-            }
-        }
+        let get = || self.range(range.clone(), of);
+        persist(self.timeout, of.is_some(), |_| false, get).await
     }
 
     /// Asks for the current version.
     pub(super) async fn head(&self) -> Result<Version, RemoteError> {
         // The caller has a known version to fall back on.
-        let mut patience = Patience::new(self.timeout, false);
-        loop {
-            match patience.within(self.look()).await {
-                Ok(version) => return Ok(version),
-                Err(refusal) => patience.pause(refusal).await?,
-            }
-        }
+        persist(self.timeout, false, |_| false, || self.look()).await
     }
 
     /// Requests the head, or one byte: an address that was signed for reading may not allow HEAD.
