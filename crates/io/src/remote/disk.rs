@@ -30,7 +30,7 @@ pub(super) const BLOCK: u64 = 8 << 10;
 const SUM: u64 = 8;
 
 /// Bytes of the last page, and the alignment of the checksums.
-pub(super) const PAGE: u64 = 4096;
+const PAGE: u64 = 4096;
 
 /// The format and its version, at the start of the last page: the bytes of the object are at their own offsets.
 const MAGIC: [u8; 8] = *b"npyfsob1";

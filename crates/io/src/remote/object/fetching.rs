@@ -165,7 +165,7 @@ impl Failures {
     }
 
     /// Notes that a request failed. `opens` is the number of opens when it was sent, at `begun`.
-    pub(super) fn add(
+    fn add(
         &self,
         blocks: &Range<u64>,
         (opens, begun): (u64, Instant),
@@ -183,7 +183,7 @@ impl Failures {
     }
 
     /// Removes the blocks that failed a moment ago from a list; returns the reason for one of them.
-    pub(super) fn take_from(&self, absent: &mut Vec<u64>) -> Option<RemoteError> {
+    fn take_from(&self, absent: &mut Vec<u64>) -> Option<RemoteError> {
         let failures = self.list();
         let mut why = None;
         absent.retain(|block| {
