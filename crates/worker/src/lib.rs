@@ -15,23 +15,20 @@ mod create;
 mod dataset;
 mod decoders;
 mod describe;
-mod descriptors;
 mod dimensions;
 mod edit;
-mod editor;
 mod far;
 mod ffi;
 mod lmdb;
 mod object_paths;
 mod probe;
+mod processes;
 mod publish;
-mod reader;
 mod record;
 mod references;
 mod sandbox;
 mod scale;
 mod scan;
-mod server;
 mod service;
 mod syscalls;
 mod tables;
@@ -39,7 +36,6 @@ mod text;
 mod types;
 mod unlimited;
 mod walk;
-mod writer;
 
 use std::ffi::OsStr;
 use std::io;
@@ -57,10 +53,10 @@ pub use service::ChunkDecoder;
 /// Errors of the connection to the daemon.
 pub fn serve(argument: &OsStr, decode: ChunkDecoder) -> Option<io::Result<()>> {
     Some(match argument.to_str()? {
-        argument::READER => reader::run(decode),
-        argument::WRITER => writer::run(),
-        argument::EDITOR => editor::run(),
-        argument::TABLES => tables::run(),
+        argument::READER => processes::read(decode),
+        argument::WRITER => processes::write(),
+        argument::EDITOR => processes::change(),
+        argument::TABLES => processes::change_tables(),
         argument::PROBE => probe::run(),
         _ => return None,
     })

@@ -15,7 +15,7 @@ use std::path::{Path, PathBuf};
 use serde::Serialize;
 
 use super::syscalls::{self, WorkerRole};
-use super::{admission, descriptors, sandbox};
+use super::{admission, sandbox};
 use npyfs_hdf5::protocol::{Permit, Sandbox};
 
 /// The largest number of a system call that is tried.
@@ -51,7 +51,7 @@ struct ProbeReport {
 
 /// Tries everything and prints a JSON object.
 pub(super) fn run() -> io::Result<()> {
-    let closed = descriptors::close_inherited();
+    let closed = sandbox::close_inherited();
     let arguments: Vec<PathBuf> = std::env::args_os().skip(2).map(PathBuf::from).collect();
     let [role, file, elsewhere, inherited] = arguments.as_slice() else {
         return Err(io::ErrorKind::InvalidInput.into());

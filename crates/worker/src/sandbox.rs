@@ -2,8 +2,10 @@
 //!
 //! Landlock forbids writing, and reading anything but the store (`admission`); seccomp allows only the system calls
 //! that reading needs (`syscalls`). Both hold for the calling thread and all threads that it starts, and cannot be
-//! undone. If a kernel lacks one of them, the others still apply; the missing one is reported, never silently skipped.
+//! undone. Neither reaches descriptors that are open already: a process closes the inherited ones first. If a kernel
+//! lacks one of these, the others still apply; the missing one is reported, never silently skipped.
 
+use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -24,6 +26,20 @@ const ADDRESS_SPACE: u64 = 6 << 30;
 
 /// The number of files that a worker may have open: its store files, and the sources of virtual datasets.
 const MAX_DESCRIPTORS: u64 = 4096;
+
+/// Closes every descriptor behind standard error: `exec` closes the daemon's own descriptors, but not those that a shell
+/// or a service manager left open. Must be called before the program has opened any.
+#[allow(unsafe_code)]
+pub(super) fn close_inherited() -> Result<(), String> {
+    const FIRST: libc::c_uint = 3;
+    const NO_FLAGS: libc::c_uint = 0;
+    // SAFETY: the call takes three integers. Nothing in this process owns a descriptor yet.
+    let done = unsafe { libc::syscall(libc::SYS_close_range, FIRST, libc::c_uint::MAX, NO_FLAGS) };
+    match done {
+        0 => Ok(()),
+        _ => Err(io::Error::last_os_error().to_string()),
+    }
+}
 
 /// Enters the sandbox of a reading worker, which can read these files; `None` allows any file.
 pub(super) fn enter(files: Option<Vec<OwnedFd>>) -> Sandbox {

@@ -6,12 +6,9 @@
 //! it was set. Writers of npyfs exclude each other by flock(2) on its table before that. A table keeps the map size
 //! that its owner gave it: a smaller map here is not stored.
 //!
-//! The worker is not killed with its daemon: when the daemon is gone, the worker completes its current request,
-//! releases the lock and ends. If the worker itself is killed, the row stays; the next worker that takes the lock on
-//! this host recognises it.
+//! If the worker is killed, the row stays; the next worker that takes the lock on this host recognises it.
 
 use std::fs::File;
-use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -21,13 +18,9 @@ use rustix::fs::{FlockOperation, flock};
 use serde_bytes::ByteBuf;
 
 use super::lmdb::LmdbError;
-use super::server::{daemon, serve};
-use super::{descriptors, sandbox};
 use npyfs_hdf5::protocol::{
-    Answer, H5Error, LockRow, Reply, Request, TableOp, TableTransaction, TablesOutcome,
-    TablesRequest,
+    H5Error, LockRow, TableOp, TableTransaction, TablesOutcome, TablesRequest,
 };
-use npyfs_io::owner::Owner;
 
 /// The prefix of the lock's value while a process of npyfs holds it; the host name follows.
 const LOCK_PREFIX: &str = "npyfs:";
@@ -38,34 +31,6 @@ const SETTLE_TIME: Duration = Duration::from_millis(10);
 /// The room in bytes for a table to grow while it is open; it is quadrupled whenever it was too small.
 const MAP_ROOM: u64 = 256 << 20;
 const MAX_MAP_ROOM: u64 = 4 << 30;
-
-/// Serves until the daemon is gone.
-pub(super) fn run() -> io::Result<()> {
-    let closed = descriptors::close_inherited();
-    let dir = std::env::args_os().nth(2).map(PathBuf::from);
-    let dir = dir.ok_or(ErrorKind::InvalidInput)?;
-    // Ctrl-C at a terminal is meant for the daemon.
-    let _ = rustix::process::setsid();
-    // The constructor reads the host name, which the sandbox forbids later.
-    let mut tables = Tables::new(&dir);
-    let owned = Owner::of_argument(std::env::args_os().nth(3).as_deref())?.become_him();
-    let mut sandbox = sandbox::enter_to_write_tables(&dir);
-    sandbox.note("descriptors", closed);
-    sandbox.note_owner(owned);
-    let wire = daemon()?;
-    wire.send_reply(Reply::Hello(sandbox, Vec::new()))?;
-    let ended = serve(&wire, |envelope, _| {
-        Reply::Done(match envelope.request.into_owned() {
-            Request::Tables(request) => tables.answer(&request).map(Answer::Tables),
-            _ => Err(H5Error::Unsupported(
-                "this worker only writes tables".into(),
-            )),
-        })
-    });
-    // The daemon is gone, so a failure cannot be reported.
-    let _ = tables.release();
-    ended
-}
 
 /// The tables of one directory, and the lock while this process holds it.
 pub(super) struct Tables {
