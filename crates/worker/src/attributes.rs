@@ -141,11 +141,10 @@ pub(super) fn first_addresses(
 
 /// Returns the path that an address leads to; address 0 is a reference that was never set.
 fn reference(addr: u64, referrer: &mut Referrer<'_>) -> Result<Reference, H5Error> {
-    if addr == 0 {
-        return Ok(None);
+    match addr {
+        0 => Ok(None),
+        addr => referrer.target(addr).map(Some),
     }
-    let nowhere = || H5Error::Damaged("a reference that leads to no object of the file".into());
-    referrer.path(addr)?.ok_or_else(nowhere).map(Some)
 }
 
 /// Returns the number of elements of an attribute; fails if they are too large to show.
@@ -184,13 +183,7 @@ fn value(attr: &Id) -> Result<Value, H5Error> {
             Ok(Value { dtype, shape, data })
         }
         ElementType::Text { fixed, utf8 } => {
-            let texts = match fixed {
-                None => ffi::read_attribute_strings(attr, &ffi::variable_string(utf8)?, elements)?,
-                Some(size) => {
-                    let mem_type = ffi::null_padded(&stored)?;
-                    text::split(&ffi::read_attribute(attr, &mem_type, elements)?, size)
-                }
-            };
+            let texts = text::of_attribute(attr, &stored, elements)?;
             text_value(&texts, fixed, utf8, shape)
         }
     }

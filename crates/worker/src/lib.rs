@@ -27,14 +27,12 @@ mod publish;
 mod record;
 mod references;
 mod sandbox;
-mod scale;
 mod scan;
 mod service;
 mod syscalls;
 mod tables;
 mod text;
 mod types;
-mod unlimited;
 mod walk;
 
 use std::ffi::OsStr;

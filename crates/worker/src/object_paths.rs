@@ -5,14 +5,10 @@
 use std::collections::HashMap;
 
 use super::ffi::{self, Id, ObjectKind, RawLink};
-use super::scale::is_scale;
 use npyfs_hdf5::protocol::{GroupPath, H5Error};
 
 /// The largest number of objects that the walk passes.
 const MAX_OBJECTS: usize = 4 << 20;
-
-/// The attribute that numbers the dimensions of a netCDF-4 file.
-const DIMENSION_ID: &[u8] = b"_Netcdf4Dimid";
 
 /// The objects that the walk has found, breadth first by name.
 #[derive(Default)]
@@ -22,7 +18,7 @@ pub(super) struct ObjectPaths {
     /// The objects before this one were looked into.
     next: usize,
     /// The dimension scales of netCDF-4 by number, once they were needed.
-    scales: Option<HashMap<i64, u64>>,
+    pub scales: Option<HashMap<i64, u64>>,
     /// The lengths of unlimited dimensions by the address of their scale; `None` for a limited dimension.
     pub lengths: HashMap<u64, Option<u64>>,
 }
@@ -54,26 +50,17 @@ impl Referrer<'_> {
         }
     }
 
-    /// Returns the address of the dimension scale with this number in a netCDF-4 file; `None` if there is none.
-    pub(super) fn scale(&mut self, number: i64) -> Result<Option<u64>, H5Error> {
-        if self.paths.scales.is_none() {
-            while self.paths.go_on(self.file)? {}
-            let mut scales = HashMap::new();
-            for found in &self.paths.objects {
-                let Ok(object) = ffi::open_object(self.file, found.addr) else {
-                    continue;
-                };
-                if ffi::kind(&object) == ObjectKind::Dataset
-                    && is_scale(&object).is_ok_and(|is_scale| is_scale)
-                    && let Ok(Some(number)) = ffi::int_attribute(&object, DIMENSION_ID)
-                {
-                    scales.entry(number).or_insert(found.addr);
-                }
-            }
-            self.paths.scales = Some(scales);
-        }
-        let scales = self.paths.scales.as_ref();
-        Ok(scales.and_then(|scales| scales.get(&number)).copied())
+    /// Returns the path of the object that a reference leads to; an error if it leads to none.
+    pub(super) fn target(&mut self, addr: u64) -> Result<GroupPath, H5Error> {
+        let nowhere = || H5Error::Damaged("a reference that leads to no object of the file".into());
+        self.path(addr)?.ok_or_else(nowhere)
+    }
+
+    /// Returns the addresses of all objects of the file that hard links lead to, breadth first by name.
+    pub(super) fn all_objects(&mut self) -> Result<Vec<u64>, H5Error> {
+        while self.paths.go_on(self.file)? {}
+        let objects = self.paths.objects.iter();
+        Ok(objects.map(|object| object.addr).collect())
     }
 }
 

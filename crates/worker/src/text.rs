@@ -78,6 +78,20 @@ pub(super) fn of_dataset(dataset: &Id, element: ElementType) -> Result<ElementTy
     }
 }
 
+/// Returns the texts of an attribute of `count` elements of type `stored`, which is a type of text, without padding.
+pub(super) fn of_attribute(
+    attribute: &Id,
+    stored: &Id,
+    count: usize,
+) -> Result<Vec<Vec<u8>>, Failure> {
+    if ffi::is_variable_string(stored) {
+        let mem_type = ffi::variable_string(ffi::is_utf8(stored))?;
+        return ffi::read_attribute_strings(attribute, &mem_type, count);
+    }
+    let bytes = ffi::read_attribute(attribute, &ffi::null_padded(stored)?, count)?;
+    Ok(split(&bytes, ffi::size(stored)))
+}
+
 /// Reads a block in the requested form.
 pub(super) fn render(
     dataset: &OpenDataset,
@@ -140,7 +154,7 @@ pub(super) fn of_ucs4(element: &[u8]) -> String {
 }
 
 /// Splits null-padded elements of `size` bytes and removes their padding.
-pub(super) fn split(bytes: &[u8], size: usize) -> Vec<Vec<u8>> {
+fn split(bytes: &[u8], size: usize) -> Vec<Vec<u8>> {
     bytes
         .chunks_exact(size.max(1))
         .map(|text| {

@@ -78,16 +78,7 @@ fn strings(group: &Id, name: &[u8]) -> Result<Option<Vec<String>>, Failure> {
         return Ok(None);
     }
     let count = usize::try_from(count).unwrap_or(0);
-    let texts = match ffi::is_variable_string(&ty) {
-        true => {
-            let memory = ffi::variable_string(ffi::is_utf8(&ty))?;
-            ffi::read_attribute_strings(&attribute, &memory, count)?
-        }
-        false => {
-            let bytes = ffi::read_attribute(&attribute, &ffi::null_padded(&ty)?, count)?;
-            crate::text::split(&bytes, ffi::size(&ty))
-        }
-    };
+    let texts = crate::text::of_attribute(&attribute, &ty, count)?;
     let texts = texts.into_iter().map(String::from_utf8);
     Ok(texts.collect::<Result<_, _>>().ok())
 }

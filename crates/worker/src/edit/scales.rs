@@ -3,22 +3,13 @@
 //! What the file says so far is checked: only addresses of objects that a walk has found are followed.
 
 use super::own_object;
-use crate::dimensions::{WITHOUT_VARIABLE, is_netcdf, listed_scales};
+use crate::dimensions::{
+    DIMENSION_ID, DIMENSION_IDS, DIMENSION_LIST, REFERENCE, REFERENCE_LIST, UNLIMITED,
+    WITHOUT_VARIABLE, along, is_netcdf, is_scale, listed_scales, text_of,
+};
 use crate::ffi::{self, Failure, Id, ObjectKind};
 use crate::object_paths::{ObjectPaths, Referrer};
-use crate::scale::is_scale;
-use crate::unlimited::{UNLIMITED, along};
 use npyfs_hdf5::protocol::{H5Error, MAX_SMALL_ATTRIBUTE, ObjectPath};
-
-const LIST: &[u8] = b"DIMENSION_LIST";
-const REFERENCES: &[u8] = b"REFERENCE_LIST";
-
-/// The number that netCDF-4 gives a dimension, and those of the dimensions of a variable.
-const NUMBER: &[u8] = b"_Netcdf4Dimid";
-const NUMBERS: &[u8] = b"_Netcdf4Coordinates";
-
-/// The size in bytes of an element of `REFERENCE_LIST`: an address, and the number of a dimension.
-const ELEMENT: usize = 16;
 
 impl From<H5Error> for Failure {
     fn from(error: H5Error) -> Self {
@@ -60,7 +51,7 @@ pub(super) fn set(
         }
     }
     leave(target, &dataset)?;
-    for name in [LIST, NUMBERS] {
+    for name in [DIMENSION_LIST, DIMENSION_IDS] {
         if ffi::has_attribute(&dataset, name)? {
             ffi::remove_attribute(&dataset, name)?;
         }
@@ -76,7 +67,13 @@ pub(super) fn set(
         users.push((own, k));
         note(scale, &users)?;
     }
-    ffi::add_sequences(&dataset, LIST, &ffi::object_reference_type()?, &addresses).map(Ok)
+    ffi::add_sequences(
+        &dataset,
+        DIMENSION_LIST,
+        &ffi::object_reference_type()?,
+        &addresses,
+    )
+    .map(Ok)
 }
 
 /// Takes a dataset that goes out of the lists of the scales that it lies along.
@@ -119,12 +116,12 @@ pub(super) fn take_over(target: &Id, old: &Id, path: &ObjectPath) -> Result<(), 
     let Some(&length) = shape.first() else {
         return Ok(());
     };
-    for attribute in [b"CLASS", NUMBER, b"NAME"] {
+    for attribute in [b"CLASS", DIMENSION_ID, b"NAME"] {
         if ffi::has_attribute(old, attribute)? && !ffi::has_attribute(&new, attribute)? {
             ffi::copy_attribute(old, &new, attribute)?;
         }
     }
-    let text = crate::scale::text(&new, b"NAME")?.unwrap_or_default();
+    let text = text_of(&new, b"NAME")?.unwrap_or_default();
     if text.starts_with(WITHOUT_VARIABLE) {
         ffi::remove_attribute(&new, b"NAME")?;
         let text = [name, &b"\0"[..]].concat();
@@ -143,7 +140,7 @@ pub(super) fn keep_dimension(target: &Id, old: &Id, path: &ObjectPath) -> Result
     };
     let ty = ffi::float_type(4, true)?;
     let new = ffi::contiguous_dataset(target, &path.join(&b'/'), &ty, &[length])?;
-    for attribute in [&b"CLASS"[..], NUMBER] {
+    for attribute in [&b"CLASS"[..], DIMENSION_ID] {
         if ffi::has_attribute(old, attribute)? {
             ffi::copy_attribute(old, &new, attribute)?;
         }
@@ -179,8 +176,8 @@ fn pass_on(target: &Id, old: &Id, new: &Id, length: u64) -> Result<(), Failure> 
             None => Vec::new(),
         });
         let list: Vec<Vec<u8>> = list.collect();
-        ffi::remove_attribute(&user, LIST)?;
-        ffi::add_sequences(&user, LIST, &ffi::object_reference_type()?, &list)?;
+        ffi::remove_attribute(&user, DIMENSION_LIST)?;
+        ffi::add_sequences(&user, DIMENSION_LIST, &ffi::object_reference_type()?, &list)?;
         if fits {
             users.push((addr, k));
         }
@@ -190,8 +187,8 @@ fn pass_on(target: &Id, old: &Id, new: &Id, length: u64) -> Result<(), Failure> 
 
 /// Notes at a scale which dimensions of which datasets lie along it.
 fn note(scale: &Id, users: &[(u64, usize)]) -> Result<(), Failure> {
-    if ffi::has_attribute(scale, REFERENCES)? {
-        ffi::remove_attribute(scale, REFERENCES)?;
+    if ffi::has_attribute(scale, REFERENCE_LIST)? {
+        ffi::remove_attribute(scale, REFERENCE_LIST)?;
     }
     let bytes = users.iter().flat_map(|(addr, k)| {
         let words = [*addr, *k as u64];
@@ -206,8 +203,8 @@ fn note(scale: &Id, users: &[(u64, usize)]) -> Result<(), Failure> {
         (b"dataset".to_vec(), 0, ffi::object_reference_type()?),
         (b"dimension".to_vec(), 8, ffi::int_type(4, false, false)?),
     ];
-    let ty = ffi::compound_type(ELEMENT, &members)?;
-    ffi::add_attribute(scale, REFERENCES, &ty, &[users.len() as u64], &bytes)
+    let ty = ffi::compound_type(REFERENCE, &members)?;
+    ffi::add_attribute(scale, REFERENCE_LIST, &ty, &[users.len() as u64], &bytes)
 }
 
 /// A dataset, its shape, and the largest shape that it may grow to.
