@@ -4,8 +4,10 @@
 //! Objects are copied in their stored form: chunks are not decoded, types and attributes stay unchanged. The file that
 //! is changed has no reader yet; the source files are only read. Elements that are put together from pieces pass
 //! through a bounded window.
+//!
+//! An object of a checkout may be an attribute of another object, its holder. A group may list its members by name in
+//! attributes, such as the columns of a table; these lists follow the changes.
 
-pub(super) mod lists;
 mod scales;
 
 use std::fs::File;
@@ -13,6 +15,7 @@ use std::os::fd::AsRawFd;
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 
 use super::ffi::{self, Failure, Id, RawLink, Recoding};
+use super::text;
 use npyfs_hdf5::protocol::{
     EditStep, H5Error, Holders, MAX_SMALL_ATTRIBUTE, NewForm, ObjectPath, Piece, SourceFile,
     SourceObject, TIME, TIMES, WORKPLACE,
@@ -90,9 +93,14 @@ fn note_time(target: &Id, object: &Id, time: i64) -> Result<(), Failure> {
 /// Formats a failure with a prefix that names the object of the step.
 fn about(step: &EditStep, failure: &Failure) -> String {
     match step.path() {
-        Some(path) => format!("{}: {failure}", String::from_utf8_lossy(&path.join(&b'/'))),
+        Some(path) => format!("{}: {failure}", shown(path)),
         None => failure.to_string(),
     }
+}
+
+/// Returns a path for messages.
+pub(super) fn shown(path: &ObjectPath) -> String {
+    String::from_utf8_lossy(&path.join(&b'/')).into_owned()
 }
 
 /// Executes a step. The step is refused, with the reason, if its object is not available; a failure, such as a full
@@ -105,7 +113,7 @@ pub(super) fn apply(target: &Id, step: &EditStep, holders: &Holders) -> Done {
             if let Some(old) = &scale {
                 scales::keep_dimension(target, old, path)?;
             }
-            lists::remove(target, path, holders).map(Ok)
+            unlist(target, path, holders).map(Ok)
         }
         EditStep::Copy { from, path, time } => {
             let source = match open(from) {
@@ -121,7 +129,7 @@ pub(super) fn apply(target: &Id, step: &EditStep, holders: &Holders) -> Done {
                     scales::take_over(target, old, path)?;
                 }
                 if is_new {
-                    lists::add(target, path, holders)?;
+                    list(target, path, holders)?;
                 }
                 // The attributes of a holder are objects, and this attribute would become one.
                 let is_holder = path
@@ -138,8 +146,7 @@ pub(super) fn apply(target: &Id, step: &EditStep, holders: &Holders) -> Done {
                 return Ok(Err("the file of the checkout does not have it".into()));
             };
             if !ffi::exists(target, &held.at)? {
-                let missing = held.at.join(&b'/');
-                let missing = String::from_utf8_lossy(&missing);
+                let missing = shown(&held.at);
                 return Ok(Err(format!("there is no {missing} that would hold it")));
             }
             remove_object(target, path, holders)?;
@@ -421,4 +428,85 @@ fn held_object<'a>(
         }
     }
     Ok(None)
+}
+
+/// Appends a new object to the list of its group.
+fn list(target: &Id, path: &ObjectPath, holders: &Holders) -> Result<(), Failure> {
+    change_lists(target, path, holders, |list, name| {
+        if !list.contains(&name) {
+            list.push(name);
+        }
+    })
+}
+
+/// Removes a deleted object from the list of its group.
+fn unlist(target: &Id, path: &ObjectPath, holders: &Holders) -> Result<(), Failure> {
+    change_lists(target, path, holders, |list, name| {
+        list.retain(|known| *known != name)
+    })
+}
+
+/// Changes the lists of the group that an object is in.
+fn change_lists(
+    target: &Id,
+    path: &ObjectPath,
+    holders: &Holders,
+    edit: impl Fn(&mut Vec<String>, String),
+) -> Result<(), Failure> {
+    let Some((name, above)) = path.split_last() else {
+        return Ok(());
+    };
+    let above = above.to_vec();
+    if holders.lists.is_empty() || !(above.is_empty() || ffi::exists(target, &above)?) {
+        return Ok(());
+    }
+    let group = ffi::open_at(target, &above)?;
+    for attribute in &holders.lists {
+        change_list(&group, attribute, name, &edit)?;
+    }
+    Ok(())
+}
+
+/// Changes a list of a group, if it has one of that name.
+pub(super) fn change_list(
+    group: &Id,
+    attribute: &[u8],
+    name: &[u8],
+    edit: &impl Fn(&mut Vec<String>, String),
+) -> Result<(), Failure> {
+    let (Some(mut list), Ok(name)) = (listed(group, attribute)?, std::str::from_utf8(name)) else {
+        return Ok(());
+    };
+    let before = list.clone();
+    edit(&mut list, name.to_owned());
+    if list == before {
+        return Ok(());
+    }
+    ffi::remove_attribute(group, attribute)?;
+    ffi::add_strings(group, attribute, &[list.len() as u64], &list)
+}
+
+/// Returns the texts of an attribute that is a list; `None` if there is none, or if it is no list.
+fn listed(group: &Id, name: &[u8]) -> Result<Option<Vec<String>>, Failure> {
+    /// The longest list that is changed: the list lies in an object header.
+    const MOST: u64 = 1 << 16;
+    let Some(attribute) = ffi::attribute(group, name)? else {
+        return Ok(None);
+    };
+    let count = match ffi::extent(&ffi::attribute_space(&attribute)?)? {
+        Some((shape, _)) => match shape.as_slice() {
+            [0] => return Ok(Some(Vec::new())),
+            &[count] if count <= MOST => count,
+            _ => return Ok(None),
+        },
+        None => return Ok(None),
+    };
+    let ty = ffi::attribute_type(&attribute)?;
+    if ffi::class(&ty) != ffi::Class::H5T_STRING {
+        return Ok(None);
+    }
+    let count = usize::try_from(count).unwrap_or(0);
+    let texts = text::of_attribute(&attribute, &ty, count)?;
+    let texts = texts.into_iter().map(String::from_utf8);
+    Ok(texts.collect::<Result<_, _>>().ok())
 }

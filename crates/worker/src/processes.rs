@@ -10,8 +10,8 @@
 //!   never reads a file that another program made: the workers that cannot write do that.
 //! - An *editor* makes one new file out of others. It opens files that other programs made, so it may change only the
 //!   new file: if a source file misleads libhdf5, the new file is bad, and no other.
-//! - A *tables* worker changes the LMDB tables of one directory under their lock. It alone is not killed with its daemon:
-//!   it completes the current request, releases the lock and ends.
+//! - A *tables* worker changes the LMDB tables of one directory under their lock. It alone is not killed with its
+//!   daemon: it completes the current request, releases the lock and ends.
 
 use std::fs::File;
 use std::io::{self, ErrorKind};

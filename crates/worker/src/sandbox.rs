@@ -27,8 +27,8 @@ const ADDRESS_SPACE: u64 = 6 << 30;
 /// The number of files that a worker may have open: its store files, and the sources of virtual datasets.
 const MAX_DESCRIPTORS: u64 = 4096;
 
-/// Closes every descriptor behind standard error: `exec` closes the daemon's own descriptors, but not those that a shell
-/// or a service manager left open. Must be called before the program has opened any.
+/// Closes every descriptor behind standard error. `exec` closes the daemon's own descriptors, but not those that a
+/// shell or a service manager left open. Must be called before the program has opened any.
 #[allow(unsafe_code)]
 pub(super) fn close_inherited() -> Result<(), String> {
     const FIRST: libc::c_uint = 3;

@@ -2,7 +2,7 @@
 //!
 //! What the file says so far is checked: only addresses of objects that a walk has found are followed.
 
-use super::own_object;
+use super::{own_object, shown};
 use crate::dimensions::{
     DIMENSION_ID, DIMENSION_IDS, DIMENSION_LIST, REFERENCE, REFERENCE_LIST, UNLIMITED,
     WITHOUT_VARIABLE, along, is_netcdf, is_scale, listed_scales, text_of,
@@ -23,7 +23,6 @@ pub(super) fn set(
     path: &ObjectPath,
     scales: &[ObjectPath],
 ) -> Result<Result<(), String>, Failure> {
-    let shown = |path: &ObjectPath| String::from_utf8_lossy(&path.join(&b'/')).into_owned();
     let Some((dataset, shape, _)) = dataset(target, path)? else {
         return Ok(Err("it is no dataset of this file".into()));
     };
