@@ -125,7 +125,7 @@ impl OpenCollection {
         for row in rows {
             if self.last.as_ref().is_none_or(|(n, _)| *n != row.dataset) {
                 self.last = None;
-                let dataset = ffi::open_dataset(&self.file, &row.dataset.to_string())?;
+                let dataset = ffi::open_by_name(&self.file, row.dataset.to_string().as_bytes())?;
                 self.last = Some((row.dataset, dataset));
             }
             if let Some((_, dataset)) = &self.last {

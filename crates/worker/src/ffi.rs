@@ -1,39 +1,36 @@
 //! Safe wrappers over the libhdf5 calls that npyfs needs; the only unsafe code on the read path.
 //!
-//! Assumes that callers run inside `locked`: libhdf5 is built without threads, and an `Id` is only
-//! used there. Every identifier closes itself; every failure carries libhdf5's own words.
-//! Nothing here follows a soft or external link: objects are opened by address.
+//! Assumes that callers run inside `locked`: libhdf5 is built without threads, and an `Id` is only used there. Every
+//! identifier closes itself; every failure carries libhdf5's own words. Objects of files that other programs made are
+//! opened by address, so no soft or external link is followed.
+//!
+//! Each kind of thing that libhdf5 has is a file here, as in its own sources: `file` (H5F), `object` (H5O, H5G), `link`
+//! (H5L), `dataset` (H5D, H5S), `datatype` (H5T), `attribute` (H5A), `plist` (H5P). Beside them, `vlen` reads elements
+//! that libhdf5 allocates, `recode` copies elements, and `driver` and `decoders` are what libhdf5 lacks and calls.
 
 #![allow(unsafe_code)]
 
 mod attribute;
-mod collection;
-mod create;
 mod dataset;
 mod datatype;
+mod decoders;
 mod driver;
-mod edit;
+mod file;
 mod link;
-mod members;
+mod object;
 mod plist;
-mod publish;
 mod recode;
-mod space;
 mod vlen;
 
 pub(super) use attribute::*;
-pub(super) use collection::*;
-pub(super) use create::*;
 pub(super) use dataset::*;
 pub(super) use datatype::*;
 pub(super) use driver::{open_far, take_failure};
-pub(super) use edit::*;
+pub(super) use file::*;
 pub(super) use link::*;
-pub(super) use members::open_members;
+pub(super) use object::*;
 pub(super) use plist::*;
-pub(super) use publish::*;
 pub(super) use recode::*;
-pub(super) use space::*;
 pub(super) use vlen::*;
 
 use std::ffi::{CStr, CString, c_char, c_int, c_uint, c_ulong, c_void};
@@ -59,11 +56,26 @@ impl From<hdf5::Error> for Failure {
 
 type Result<T> = std::result::Result<T, Failure>;
 
-/// Gives back the memory that the library keeps for objects like those that it freed. The caller holds the lock.
-pub(super) fn collect_garbage() {
-    // SAFETY: the library is initialised and its lock is held; what is in use stays. A failure leaves memory where
-    // it is.
-    unsafe { hdf5_sys::h5::H5garbage_collect() };
+/// An identifier that is released when dropped.
+#[derive(Debug)]
+pub(super) struct Id(hid_t);
+
+impl Id {
+    /// Gives up the identifier, which the caller closes.
+    fn into_raw(self) -> hid_t {
+        let raw = self.0;
+        std::mem::forget(self);
+        raw
+    }
+}
+
+impl Drop for Id {
+    fn drop(&mut self) {
+        locked(|| {
+            // SAFETY: the identifier is ours and still counted once.
+            unsafe { h5i::H5Idec_ref(self.0) };
+        });
+    }
 }
 
 /// Runs `work` with the library initialised, silent about errors, and its process-wide lock held.
@@ -75,23 +87,17 @@ pub(super) fn locked<T>(work: impl FnOnce() -> T) -> T {
             // SAFETY: the lock is held; the pointer is to a live integer. A file must not be able to
             // load a shared object, so plug-ins stay off; failing to switch them off only keeps the default.
             unsafe { h5pl::H5PLset_loading_state(&raw mut none as *mut _) };
-            super::decoders::register();
+            decoders::register();
         });
         work()
     })
 }
 
-/// An identifier that is released when dropped.
-#[derive(Debug)]
-pub(super) struct Id(hid_t);
-
-impl Drop for Id {
-    fn drop(&mut self) {
-        locked(|| {
-            // SAFETY: the identifier is ours and still counted once.
-            unsafe { h5i::H5Idec_ref(self.0) };
-        });
-    }
+/// Gives back the memory that the library keeps for objects like those that it freed. The caller holds the lock.
+pub(super) fn collect_garbage() {
+    // SAFETY: the library is initialised and its lock is held; what is in use stays. A failure leaves memory where
+    // it is.
+    unsafe { hdf5_sys::h5::H5garbage_collect() };
 }
 
 /// Makes an error of the innermost and outermost lines of libhdf5's error stack, which it clears.
@@ -166,72 +172,21 @@ fn sized(call: &str, fill: impl Fn(*mut c_char, usize) -> isize) -> Result<Vec<u
     Ok(buf)
 }
 
-/// Bytes of metadata that are kept of a file on disk. libhdf5 counts what a header takes in the file, some 300 bytes,
-/// and needs 15 times as much for it: with the 32 MiB that it takes by itself, a listing of 100 000 datasets takes 250
-/// MB.
-const METADATA_CACHE: usize = 2 << 20;
+/// Returns text for calls that take it for a pattern, with every percent sign doubled.
+fn escaped(text: &[u8]) -> Vec<u8> {
+    let escaped = text.iter().flat_map(|&byte| match byte {
+        b'%' => vec![byte, byte],
+        byte => vec![byte],
+    });
+    escaped.collect()
+}
 
-/// Returns a configuration of the metadata cache with a fixed size.
-fn metadata_cache(bytes: usize) -> hdf5::plist::file_access::MetadataCacheConfig {
-    hdf5::plist::file_access::MetadataCacheConfig {
-        set_initial_size: true,
-        initial_size: bytes,
-        max_size: bytes,
-        min_size: bytes,
-        ..Default::default()
+/// Returns the path that names make; that of the root without names.
+fn path_of(names: &[Vec<u8>]) -> Vec<u8> {
+    match names {
+        [] => b"/".to_vec(),
+        names => names.join(&b'/'),
     }
-}
-
-/// Opens a file to read, and returns whether it had to be opened with SWMR; no lock is taken.
-///
-/// A file whose writer is at work or was killed opens with SWMR only. Every other is opened without: with
-/// SWMR libhdf5 reads zeros behind the end of the file instead of failing.
-pub(super) fn open_file(path: &[u8]) -> Result<(Id, bool)> {
-    let path = cstring(path)?;
-    // With SWMR, metadata with a wrong checksum is read again, each time after a pause twice as long
-    // (from a nanosecond on): a hundred times by default, which is for ever.
-    let access = hdf5::plist::FileAccess::build()
-        .file_locking(false)
-        .metadata_read_attempts(20)
-        .mdc_config(&metadata_cache(METADATA_CACHE))
-        .finish()?;
-    // SAFETY: the property list is open as long as it is borrowed, and the path is a C string that outlives the
-    // calls.
-    unsafe {
-        let open = |flags| id(h5f::H5Fopen(path.as_ptr(), flags, access.id()), "H5Fopen");
-        let plain = open(h5f::H5F_ACC_RDONLY).map(|file| (file, false));
-        plain.or_else(|failure| {
-            open(h5f::H5F_ACC_RDONLY | h5f::H5F_ACC_SWMR_READ)
-                .map(|file| (file, true))
-                .map_err(|_| failure)
-        })
-    }
-}
-
-/// Returns the address of the root group.
-pub(super) fn root_addr(file: &Id) -> Result<u64> {
-    // SAFETY: `file` is open and the name is a C string.
-    let root = id(
-        unsafe { h5o::H5Oopen(file.0, c"/".as_ptr(), h5p::H5P_DEFAULT) },
-        "H5Oopen",
-    )?;
-    Ok(object_info(&root)?.addr)
-}
-
-/// The kind of an object.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum ObjectKind {
-    Group,
-    Dataset,
-    Other,
-}
-
-/// Basic facts of an object header.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct ObjectInfo {
-    pub addr: u64,
-    /// Hard links that the header claims.
-    pub links: u32,
 }
 
 fn token(addr: u64) -> h5o::H5O_token_t {
@@ -248,45 +203,4 @@ fn token_addr(token: h5o::H5O_token_t) -> u64 {
     let mut addr = [0_u8; 8];
     addr.copy_from_slice(&bytes[..8]);
     u64::from_le_bytes(addr)
-}
-
-/// Opens the object at an address.
-pub(super) fn open_object(file: &Id, addr: u64) -> Result<Id> {
-    // SAFETY: libhdf5 checks the address against the file.
-    id(
-        unsafe { h5o::H5Oopen_by_token(file.0, token(addr)) },
-        "H5Oopen_by_token",
-    )
-}
-
-/// Returns an object header with these fields filled.
-fn header(object: &Id, fields: c_uint) -> Result<h5o::H5O_info2_t> {
-    let mut info = std::mem::MaybeUninit::<h5o::H5O_info2_t>::zeroed();
-    // SAFETY: zero is a valid bit pattern of every field (kind 0 is a group); libhdf5 fills what is asked.
-    unsafe {
-        done(
-            h5o::H5Oget_info3(object.0, info.as_mut_ptr(), fields),
-            "H5Oget_info3",
-        )?;
-        Ok(info.assume_init())
-    }
-}
-
-/// Returns the address of an object and the number of its links.
-pub(super) fn object_info(object: &Id) -> Result<ObjectInfo> {
-    let info = header(object, h5o::H5O_INFO_BASIC)?;
-    Ok(ObjectInfo {
-        addr: token_addr(info.token),
-        links: info.rc,
-    })
-}
-
-/// Returns the kind of an open object, without reading the file.
-pub(super) fn kind(object: &Id) -> ObjectKind {
-    // SAFETY: the identifier is open as long as it is borrowed, and no pointer is passed.
-    match unsafe { h5i::H5Iget_type(object.0) } {
-        h5i::H5I_type_t::H5I_GROUP => ObjectKind::Group,
-        h5i::H5I_type_t::H5I_DATASET => ObjectKind::Dataset,
-        _ => ObjectKind::Other,
-    }
 }

@@ -13,7 +13,7 @@ mod chunks;
 mod collection;
 mod create;
 mod dataset;
-mod decoders;
+
 mod describe;
 mod dimensions;
 mod edit;

@@ -1,4 +1,4 @@
-//! Datatypes as they are stored, and types to read into memory with; `types.rs` says what they mean.
+//! Datatypes as they are stored, and types to read into memory with or to store; `types.rs` says what they mean.
 
 use hdf5::types::TypeDescriptor;
 
@@ -171,7 +171,7 @@ pub(crate) fn is_bool_enum(ty: &Id) -> bool {
 }
 
 /// Copies a type by its identifier.
-pub(super) fn copy(ty: hid_t) -> Result<Id> {
+fn copy(ty: hid_t) -> Result<Id> {
     // SAFETY: the type is one of the library's own, which are never closed.
     id(unsafe { h5t::H5Tcopy(ty) }, "H5Tcopy")
 }
@@ -227,7 +227,7 @@ fn half_type(big: bool) -> Result<Id> {
 }
 
 /// Creates a type as the `hdf5` crate does.
-pub(super) fn described(descriptor: &TypeDescriptor) -> Result<Id> {
+fn described(descriptor: &TypeDescriptor) -> Result<Id> {
     let ty = hdf5::Datatype::from_descriptor(descriptor)?;
     // The identifier is given up there, and closed here.
     let id = Id(ty.id());
@@ -241,6 +241,48 @@ pub(crate) fn variable_string(utf8: bool) -> Result<Id> {
         true => TypeDescriptor::VarLenUnicode,
         false => TypeDescriptor::VarLenAscii,
     })
+}
+
+/// Returns the type of strings of `size` bytes, padded with NUL: what h5py makes of `|S<size>`, or of its UTF-8 type.
+pub(crate) fn bytes_type(size: usize, utf8: bool) -> Result<Id> {
+    described(&match utf8 {
+        true => TypeDescriptor::FixedUnicode(size),
+        false => TypeDescriptor::FixedAscii(size),
+    })
+}
+
+/// Returns the type of strings of `size` bytes that end with NUL, as C programs write them.
+pub(crate) fn c_string_type(size: usize) -> Result<Id> {
+    let ty = copy(*h5t::H5T_C_S1)?;
+    // SAFETY: the type is made here and open until it is dropped, and no pointer is passed.
+    done(unsafe { h5t::H5Tset_size(ty.0, size) }, "H5Tset_size")?;
+    Ok(ty)
+}
+
+/// Returns an opaque type: raw bytes with a tag.
+pub(crate) fn opaque_type(size: usize, tag: &str) -> Result<Id> {
+    let tag = cstring(tag.as_bytes())?;
+    // SAFETY: the identifiers are open as long as they are borrowed, and the tag is a C string that outlives the
+    // call.
+    unsafe {
+        let ty = id(
+            h5t::H5Tcreate(h5t::H5T_class_t::H5T_OPAQUE, size),
+            "H5Tcreate",
+        )?;
+        done(h5t::H5Tset_tag(ty.0, tag.as_ptr()), "H5Tset_tag")?;
+        Ok(ty)
+    }
+}
+
+/// Returns the bytes that a type takes in a file at most.
+pub(crate) fn encoded_len(ty: &Id) -> Result<usize> {
+    let mut len = 0;
+    // SAFETY: without a buffer the call only says how long it would have to be; the pointer is to a live integer.
+    done(
+        unsafe { h5t::H5Tencode(ty.0, ptr::null_mut(), &raw mut len) },
+        "H5Tencode",
+    )?;
+    Ok(len)
 }
 
 /// Copies a string type; the copy pads with NUL.

@@ -295,7 +295,7 @@ fn driver() -> Result<hid_t> {
 /// Opens a file that lies elsewhere to read; returns as well whether that took SWMR.
 pub(crate) fn open_far(far: &Arc<dyn Far>, size: u64) -> Result<(Id, bool)> {
     let access = hdf5::plist::FileAccess::build()
-        .mdc_config(&super::metadata_cache(METADATA_CACHE))
+        .mdc_config(&super::file::metadata_cache(METADATA_CACHE))
         .page_buffer_size(PAGE_BUFFER, 0, 0)
         .metadata_read_attempts(20)
         .finish()?;

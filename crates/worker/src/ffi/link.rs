@@ -1,7 +1,9 @@
-//! Links as they are stored; none is followed.
+//! Links: read as they are stored, made, moved and removed. None is followed.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::ops::Range;
+
+use hdf5::plist::{CharEncoding, LinkCreate};
 
 use super::*;
 
@@ -301,4 +303,121 @@ fn link_value(group: &Id, name: &[u8], kind: h5l::H5L_type_t, size: u64) -> Resu
     } else {
         RawLink::Soft(first)
     })
+}
+
+/// Returns whether every link of a path is there and leads on.
+pub(crate) fn exists(file: &Id, names: &[Vec<u8>]) -> Result<bool> {
+    for depth in 1..=names.len() {
+        let path = cstring(&names[..depth].join(&b'/'))?;
+        // SAFETY: the file is open as long as it is borrowed. The path is a C string that outlives the call, whose
+        // links but the last are known to exist.
+        match unsafe { h5l::H5Lexists(file.0, path.as_ptr(), h5p::H5P_DEFAULT) } {
+            0 => return Ok(false),
+            found => done(found, "H5Lexists")?,
+        }
+    }
+    Ok(true)
+}
+
+/// Gives an object another path in its file.
+pub(crate) fn hard_link(file: &Id, from: &[Vec<u8>], to: &[Vec<u8>]) -> Result<()> {
+    let (from, to) = (cstring(&path_of(from))?, cstring(&to.join(&b'/'))?);
+    let links = new_links()?;
+    // SAFETY: the identifiers are open as long as they are borrowed, and the strings outlive the call.
+    let made = unsafe {
+        h5l::H5Lcreate_hard(
+            file.0,
+            from.as_ptr(),
+            file.0,
+            to.as_ptr(),
+            links.id(),
+            h5p::H5P_DEFAULT,
+        )
+    };
+    done(made, "H5Lcreate_hard")
+}
+
+/// Makes a soft link to a path that need not exist.
+pub(crate) fn soft_link(file: &Id, name: &[u8], target: &[u8]) -> Result<()> {
+    let (name, target) = (cstring(name)?, cstring(target)?);
+    let links = new_links()?;
+    // SAFETY: the identifiers are open as long as they are borrowed, and the strings outlive the call.
+    done(
+        unsafe {
+            h5l::H5Lcreate_soft(
+                target.as_ptr(),
+                file.0,
+                name.as_ptr(),
+                links.id(),
+                h5p::H5P_DEFAULT,
+            )
+        },
+        "H5Lcreate_soft",
+    )
+}
+
+/// Makes a link to an object of another file, which is not looked at. `target` is relative to the directory of this
+/// file.
+pub(crate) fn external_link(
+    file: &Id,
+    path: &[Vec<u8>],
+    target: &[u8],
+    object: &[Vec<u8>],
+) -> Result<()> {
+    let name = cstring(&path.join(&b'/'))?;
+    let (target, object) = (
+        cstring(target)?,
+        cstring(&[b"/", &*object.join(&b'/')].concat())?,
+    );
+    let links = new_links()?;
+    // SAFETY: the identifiers are open as long as they are borrowed, and the strings outlive the call.
+    let made = unsafe {
+        h5l::H5Lcreate_external(
+            target.as_ptr(),
+            object.as_ptr(),
+            file.0,
+            name.as_ptr(),
+            links.id(),
+            h5p::H5P_DEFAULT,
+        )
+    };
+    done(made, "H5Lcreate_external")
+}
+
+/// Gives the object of a link another path.
+pub(crate) fn rename(file: &Id, from: &[Vec<u8>], to: &[Vec<u8>]) -> Result<()> {
+    let (from, to) = (cstring(&from.join(&b'/'))?, cstring(&to.join(&b'/'))?);
+    let links = new_links()?;
+    // SAFETY: the identifiers are open as long as they are borrowed, and the strings outlive the call.
+    done(
+        unsafe {
+            h5l::H5Lmove(
+                file.0,
+                from.as_ptr(),
+                file.0,
+                to.as_ptr(),
+                links.id(),
+                h5p::H5P_DEFAULT,
+            )
+        },
+        "H5Lmove",
+    )
+}
+
+/// Takes a link away; its object goes with the last one.
+pub(crate) fn unlink(file: &Id, names: &[Vec<u8>]) -> Result<()> {
+    let path = cstring(&names.join(&b'/'))?;
+    // SAFETY: the identifiers are open as long as they are borrowed, and the path is a C string that outlives the
+    // call.
+    done(
+        unsafe { h5l::H5Ldelete(file.0, path.as_ptr(), h5p::H5P_DEFAULT) },
+        "H5Ldelete",
+    )
+}
+
+/// Returns the properties of new links: their names are UTF-8, and groups on the way are made as well.
+pub(super) fn new_links() -> Result<LinkCreate> {
+    let mut links = LinkCreate::build();
+    links.create_intermediate_group(true);
+    Ok(links.char_encoding(CharEncoding::Utf8).finish()?)
 }

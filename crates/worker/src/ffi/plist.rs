@@ -1,6 +1,10 @@
-//! Creation properties of datasets: layout, chunks, filters, fill value, files outside.
+//! Creation properties of datasets, old and new: layout, chunks, filters, fill value, files outside.
+
+use hdf5::dataset::{AllocTime, DatasetCreateBuilder, FillTime, Layout};
+use hdf5::plist::DatasetCreate;
 
 use super::*;
+use npyfs_hdf5::protocol::FilterSpec;
 
 /// The layout of a dataset.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -181,17 +185,57 @@ pub(crate) fn edge_chunks_unfiltered(plist: &Id) -> Result<bool> {
     Ok(options & DONT_FILTER_PARTIAL_CHUNKS != 0)
 }
 
-/// Returns the bytes before the superblock of the file that an object is in.
-pub(crate) fn user_block(object: &Id) -> Result<u64> {
-    let mut size = 0;
-    // SAFETY: the identifiers are made here and open until they are dropped; the integer outlives the calls.
-    unsafe {
-        let file = id(h5i::H5Iget_file_id(object.0), "H5Iget_file_id")?;
-        let plist = id(h5f::H5Fget_create_plist(file.0), "H5Fget_create_plist")?;
-        done(
-            h5p::H5Pget_userblock(plist.0, &raw mut size),
-            "H5Pget_userblock",
-        )?;
+/// Returns the properties of contiguous datasets.
+pub(super) fn contiguous() -> DatasetCreateBuilder {
+    let mut plist = DatasetCreate::build();
+    plist
+        .layout(Layout::Contiguous)
+        .alloc_time(Some(AllocTime::Early))
+        .fill_time(FillTime::Never);
+    plist
+}
+
+/// Returns the properties of chunked datasets with filters. A filter that fails, or makes a chunk larger, is left out.
+pub(super) fn chunked(chunk: &[u64], filters: &[FilterSpec]) -> Result<Id> {
+    // SAFETY: only constants and numbers are passed.
+    let plist = id(
+        unsafe { h5p::H5Pcreate(*h5p::H5P_CLS_DATASET_CREATE) },
+        "H5Pcreate",
+    )?;
+    set_chunk(&plist, chunk)?;
+    for filter in filters {
+        add_filter(&plist, filter, h5z::H5Z_FLAG_OPTIONAL)?;
     }
-    Ok(size)
+    Ok(plist)
+}
+
+/// Sets the shape of chunks.
+pub(super) fn set_chunk(plist: &Id, chunk: &[u64]) -> Result<()> {
+    let rank = c_int::try_from(chunk.len()).map_err(|_| Failure("rank".into()))?;
+    // SAFETY: the chunk has as many dimensions as its rank.
+    done(
+        unsafe { h5p::H5Pset_chunk(plist.0, rank, chunk.as_ptr()) },
+        "H5Pset_chunk",
+    )
+}
+
+/// Adds a filter to the end of a pipeline.
+pub(super) fn add_filter(
+    plist: &Id,
+    (number, parameters): &FilterSpec,
+    flags: c_uint,
+) -> Result<()> {
+    // SAFETY: parameters are as many as is said.
+    done(
+        unsafe {
+            h5p::H5Pset_filter(
+                plist.0,
+                *number,
+                flags,
+                parameters.len(),
+                parameters.as_ptr(),
+            )
+        },
+        "H5Pset_filter",
+    )
 }

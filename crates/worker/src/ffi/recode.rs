@@ -2,8 +2,8 @@
 
 use hdf5_sys::h5d::{H5D_alloc_time_t, H5D_fill_time_t, H5D_layout_t};
 
-use super::create::{add_filter, dataset_in, set_chunk};
-use super::space::{byte_len, select_block, simple};
+use super::dataset::{byte_len, dataset_in, select_block, simple};
+use super::plist::{add_filter, set_chunk};
 use super::*;
 use npyfs_hdf5::protocol::FilterSpec;
 

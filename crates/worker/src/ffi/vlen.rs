@@ -1,9 +1,8 @@
-//! Elements with strings of variable length inside, and sequences of variable length, as libhdf5 reads them: with a
-//! pointer for each, and a length for each sequence.
+//! Strings of variable length, elements with such strings inside, and sequences of variable length, as libhdf5 reads
+//! them: with a pointer for each, and a length for each sequence.
 
-use super::create::write_attribute;
-use super::dataset::read_block;
-use super::space::simple;
+use super::attribute::write_attribute;
+use super::dataset::simple;
 use super::*;
 
 /// Elements as libhdf5 read them; the strings are in its memory, which is given back when this is dropped.
@@ -39,6 +38,25 @@ pub(crate) fn read_attribute_vlen(
     let mut records = VlenElements::empty(mem_type, most)?;
     records.buf = read_attribute(attr, mem_type, elements)?;
     Ok(records)
+}
+
+/// Reads variable-length strings of a block; a null pointer reads as an empty string.
+pub(crate) fn read_strings(
+    dataset: &Id,
+    mem_type: &Id,
+    start: &[u64],
+    shape: &[u64],
+) -> Result<Vec<Vec<u8>>> {
+    Ok(read_vlen(dataset, mem_type, start, shape, 1)?.firsts())
+}
+
+/// Reads a whole attribute of variable-length strings.
+pub(crate) fn read_attribute_strings(
+    attr: &Id,
+    mem_type: &Id,
+    elements: usize,
+) -> Result<Vec<Vec<u8>>> {
+    Ok(read_attribute_vlen(attr, mem_type, elements, 1)?.firsts())
 }
 
 impl VlenElements {
@@ -83,6 +101,13 @@ impl VlenElements {
         // SAFETY: libhdf5 filled the buffer with elements of `mem_type`, which has a string of variable length at
         // each of `places`; the string ends in NUL and lives until `drop` gives it back.
         Some(unsafe { CStr::from_ptr(text) }.to_bytes())
+    }
+
+    /// Returns the first string of each element.
+    fn firsts(&self) -> Vec<Vec<u8>> {
+        let elements = 0..self.len();
+        let texts = elements.map(|element| self.string(element, 0).unwrap_or_default());
+        texts.map(<[u8]>::to_vec).collect()
     }
 }
 

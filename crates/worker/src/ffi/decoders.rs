@@ -4,17 +4,14 @@
 //! They decode the chunks that the daemon leaves to libhdf5: those with two compressing filters, with a filter that
 //! only libhdf5 has, or with elements to be converted.
 
-#![allow(unsafe_code)]
-
 use std::ffi::{CStr, c_int, c_uint, c_void};
 
 use hdf5_sys::h5::{H5allocate_memory, H5free_memory};
 use hdf5_sys::h5z::{H5Z_CLASS_T_VERS, H5Z_FLAG_REVERSE, H5Z_class2_t, H5Z_func_t};
-
 use npyfs_codec::{BITSHUFFLE, BLOSC2, BZIP2, LZ4, SZIP, ZSTD, alone};
 
 /// The largest size in bytes of a decoded chunk; HDF5 chunks end at 4 GiB.
-pub(super) const MAX_CHUNK: usize = 1 << 30;
+const MAX_CHUNK: usize = 1 << 30;
 
 unsafe extern "C" {
     /// Registers a filter. This is the inner function of `H5Zregister`, which itself refuses HDF5's own numbers, those
