@@ -1,33 +1,59 @@
-//! Indexes of chunks: fixed and extensible arrays (format specification, VII.C and VII.D).
+//! Arrays as indexes of chunks, fixed and extensible (format specification, VII.C and VII.D): their headers, the sizes of
+//! their blocks, and what a block refers to.
 
 use super::cursor::{Cursor, NOWHERE};
-use super::{Found, Kind, Sizes};
+use super::{Found, Kind, LARGEST, Sizes};
 
-/// The size in bytes of the largest block that is fetched.
-const LARGEST: u64 = 8 << 20;
+/// A fixed array.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Fixed {
+    /// The size in bytes of an element.
+    pub(super) each: u8,
+    /// The number of elements in a page, and of all elements.
+    pub(super) page: u64,
+    pub(super) count: u64,
+}
+
+impl Fixed {
+    /// Returns the number of pages of the data block; 0 if its elements are not in pages.
+    pub(super) fn pages(&self) -> u64 {
+        match self.count > self.page {
+            true => self.count.div_ceil(self.page),
+            false => 0,
+        }
+    }
+
+    /// Returns the size in bytes of the prefix of the data block, with the map of its pages and a checksum.
+    pub(super) fn prefix(&self, sizes: &Sizes) -> u64 {
+        (10 + sizes.offset as u64).saturating_add(self.pages().div_ceil(8))
+    }
+}
+
+/// Parses the header of a fixed array, behind its class. Returns the array, and the address of its data block.
+pub(super) fn fixed_array(at: &mut Cursor<'_>) -> Option<(Fixed, u64)> {
+    let (each, page) = (at.number(1)? as u8, at.number(1)? as u32);
+    let array = Fixed {
+        each,
+        page: 1_u64.checked_shl(page)?,
+        count: at.length()?,
+    };
+    Some((array, at.offset()?))
+}
 
 /// Parses the header of a fixed array, which refers to its data block. An array of more than `most` elements is not
 /// followed.
 pub(super) fn fixed(at: &mut Cursor<'_>, most: u64) -> Option<Found> {
     at.signature(b"FAHD")?;
     at.skip(2)?;
-    let each = at.number(1)?;
-    let page = at.number(1)?;
-    let entries = at.length()?;
-    let addr = at.offset()?;
-    if entries > most {
+    let (array, addr) = fixed_array(at)?;
+    if array.count > most {
         return Some(Found::Refers(Vec::new()));
     }
-    let in_page = 1_u64.checked_shl(u32::try_from(page).ok()?)?;
-    let pages = match entries > in_page {
-        true => entries.div_ceil(in_page),
-        false => 0,
-    };
-    // The block has a prefix, the map of pages, the elements, and a checksum for each page.
-    let len = (10 + at.sizes.offset as u64)
-        .checked_add(pages.div_ceil(8))?
-        .checked_add(entries.checked_mul(each)?)?
-        .checked_add(pages.checked_mul(4)?)?;
+    // Behind the prefix lie the elements, and a checksum for each page.
+    let elements = array.count.checked_mul(array.each.into())?;
+    let len = (array.prefix(at.sizes))
+        .checked_add(elements)?
+        .checked_add(array.pages().checked_mul(4)?)?;
     Some(Found::Refers(vec![(addr, Kind::Plain(len.min(LARGEST)))]))
 }
 

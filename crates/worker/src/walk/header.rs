@@ -1,20 +1,138 @@
 //! Object headers, and their messages with references (format specification, IV.A).
 
-use super::cursor::{Cursor, NOWHERE};
-use super::{Found, Kind};
+use std::collections::VecDeque;
 
-/// The size in bytes of the largest header.
+use super::cursor::{Cursor, NOWHERE};
+use super::{Found, Kind, Pages, Sizes};
+
+/// The size in bytes of the largest header, and of its largest part.
 const LARGEST: u64 = 1 << 20;
+
+/// The largest number of parts of a header that are searched for a layout.
+const MOST_PARTS: usize = 64;
 
 /// The largest number of elements of an attribute whose texts are fetched.
 const MOST_TEXTS: usize = 4096;
 
 /// The prefix of an object header: what its messages need to be read.
-pub(super) struct Prefix {
+struct Prefix {
     /// The bytes of messages that follow.
     len: u64,
+    version: u8,
+    flags: u8,
+}
+
+/// The kind of an index of chunks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum IndexKind {
+    Tree1,
+    Implicit,
+    Fixed,
+    Extensible,
+    Tree2,
+}
+
+/// The layout message of a chunked dataset.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct ChunkLayout {
+    /// The version of the message.
     pub(super) version: u8,
-    pub(super) flags: u8,
+    pub(super) kind: IndexKind,
+    /// The number of dimensions of a chunk. The last one is the size of an element.
+    pub(super) dimensions: u8,
+    /// The address of the index.
+    pub(super) addr: u64,
+}
+
+impl ChunkLayout {
+    /// Parses a layout message (format specification, IV.A.2.i); `None` unless the chunks have an index of a known kind.
+    fn parse(at: &mut Cursor<'_>) -> Option<Self> {
+        const CHUNKED: u64 = 2;
+        let version = at.number(1)? as u8;
+        let (kind, dimensions) = match version {
+            1 | 2 => {
+                let dimensions = at.number(1)? as u8;
+                (at.number(1)? == CHUNKED).then_some(())?;
+                at.skip(5)?;
+                (IndexKind::Tree1, dimensions)
+            }
+            3 => {
+                (at.number(1)? == CHUNKED).then_some(())?;
+                (IndexKind::Tree1, at.number(1)? as u8)
+            }
+            4 | 5 => {
+                (at.number(1)? == CHUNKED).then_some(())?;
+                at.skip(1)?;
+                let (dimensions, width) = (at.number(1)?, at.number(1)?);
+                at.skip(usize::try_from(dimensions * width).ok()?)?;
+                let (kind, parameters) = match at.number(1)? {
+                    2 => (IndexKind::Implicit, 0),
+                    3 => (IndexKind::Fixed, 1),
+                    4 => (IndexKind::Extensible, 5),
+                    5 => (IndexKind::Tree2, 6),
+                    _ => return None,
+                };
+                at.skip(parameters)?;
+                (kind, dimensions as u8)
+            }
+            _ => return None,
+        };
+        Some(Self {
+            version,
+            kind,
+            dimensions,
+            addr: at.offset()?,
+        })
+    }
+
+    /// Reads the layout of the dataset whose header is at an address; `None` if there is no index, or one of an unknown
+    /// kind.
+    pub(super) fn read<P: Pages>(
+        pages: &mut P,
+        sizes: &Sizes,
+        size: u64,
+        dataset: u64,
+    ) -> Result<Option<Self>, P::Error> {
+        let mut read = |addr: u64, len: u64| -> Result<Vec<u8>, P::Error> {
+            let start = addr.saturating_add(sizes.base).min(size);
+            let range = start..start.saturating_add(len.min(LARGEST)).min(size);
+            pages.fetch(std::slice::from_ref(&range))?;
+            pages.bytes(range)
+        };
+        let mut bytes = read(dataset, Kind::Header.guess(sizes))?;
+        if let Some(Messages::Larger(whole)) = messages_of(&mut Cursor::new(&bytes, sizes)) {
+            bytes = read(dataset, whole)?;
+        }
+        let Some(Messages::Here(prefix, first)) = messages_of(&mut Cursor::new(&bytes, sizes))
+        else {
+            return Ok(None);
+        };
+        let mut parts = VecDeque::new();
+        let mut part = first.to_vec();
+        for _ in 0..MOST_PARTS {
+            let mut at = Cursor::new(&part, sizes);
+            while let Some((kind, body)) = next(&mut at, prefix.version, prefix.flags) {
+                let mut body = Cursor::new(body, sizes);
+                match kind {
+                    0x08 => {
+                        return Ok(Self::parse(&mut body).filter(|layout| layout.addr != NOWHERE));
+                    }
+                    0x10 => parts.extend(body.offset().zip(body.length())),
+                    _ => {}
+                }
+            }
+            let Some((addr, len)) = parts.pop_front() else {
+                break;
+            };
+            part = read(addr, len)?;
+            if prefix.version == 2 {
+                // A signature comes first, and a checksum last.
+                let inner = part.strip_prefix(b"OCHK").unwrap_or_default();
+                part = inner[..inner.len().saturating_sub(4)].to_vec();
+            }
+        }
+        Ok(None)
+    }
 }
 
 /// Parses the prefix of an object header of either version.
@@ -59,7 +177,7 @@ fn second(at: &mut Cursor<'_>) -> Option<Prefix> {
 }
 
 /// The messages of an object header.
-pub(super) enum Messages<'a> {
+enum Messages<'a> {
     /// All bytes of the first part, without the checksum that may follow.
     Here(Prefix, &'a [u8]),
     /// The header has this many bytes.
@@ -67,7 +185,7 @@ pub(super) enum Messages<'a> {
 }
 
 /// Returns the messages of an object header, as far as they follow its prefix.
-pub(super) fn messages_of<'a>(at: &mut Cursor<'a>) -> Option<Messages<'a>> {
+fn messages_of<'a>(at: &mut Cursor<'a>) -> Option<Messages<'a>> {
     let prefix = prefix(at)?;
     let whole = (at.done() as u64).checked_add(prefix.len)?;
     if prefix.len > LARGEST {
@@ -107,7 +225,7 @@ fn messages(at: &mut Cursor<'_>, version: u8, flags: u8) -> Vec<(u64, Kind)> {
 }
 
 /// Returns the kind and the body of the next message.
-pub(super) fn next<'a>(at: &mut Cursor<'a>, version: u8, flags: u8) -> Option<(u64, &'a [u8])> {
+fn next<'a>(at: &mut Cursor<'a>, version: u8, flags: u8) -> Option<(u64, &'a [u8])> {
     let (kind, len) = match version {
         1 => {
             let kind = at.number(2)?;
@@ -257,45 +375,17 @@ pub(super) fn has_form(bytes: &[u8]) -> bool {
 
 /// Parses the layout of a dataset, which refers to the index of its chunks.
 fn layout(at: &mut Cursor<'_>, found: &mut Vec<(u64, Kind)>) -> Option<()> {
-    match at.number(1)? {
-        1 | 2 => {
-            let dimensions = at.number(1)? as u8;
-            if at.number(1)? == 2 {
-                at.skip(5)?;
-                found.push((at.offset()?, Kind::ChunkTree { dimensions }));
-            }
-        }
-        3 if at.number(1)? == 2 => {
-            let dimensions = at.number(1)? as u8;
-            found.push((at.offset()?, Kind::ChunkTree { dimensions }));
-        }
-        4 | 5 => {
-            if at.number(1)? != 2 {
-                return Some(());
-            }
-            let flags = at.number(1)?;
-            let dimensions = at.number(1)?;
-            let width = at.number(1)?;
-            at.skip(usize::try_from(dimensions * width).ok()?)?;
-            match at.number(1)? {
-                1 if flags & 2 != 0 => {}
-                3 => {
-                    at.skip(1)?;
-                    found.push((at.offset()?, Kind::FixedArray));
-                }
-                4 => {
-                    at.skip(5)?;
-                    found.push((at.offset()?, Kind::ExtensibleArray));
-                }
-                5 => {
-                    at.skip(6)?;
-                    found.push((at.offset()?, Kind::Tree2));
-                }
-                _ => {}
-            }
-        }
-        _ => {}
-    }
+    let layout = ChunkLayout::parse(at)?;
+    let kind = match layout.kind {
+        IndexKind::Tree1 => Kind::ChunkTree {
+            dimensions: layout.dimensions,
+        },
+        IndexKind::Implicit => return Some(()),
+        IndexKind::Fixed => Kind::FixedArray,
+        IndexKind::Extensible => Kind::ExtensibleArray,
+        IndexKind::Tree2 => Kind::Tree2,
+    };
+    found.push((layout.addr, kind));
     Some(())
 }
 

@@ -11,16 +11,14 @@
 //! [`Fault::Unknown`]: libhdf5 then reads the whole index.
 
 mod array;
-mod extensible;
-mod fixed;
-mod header;
 mod places;
 mod tree;
 
 use std::collections::BTreeMap;
 use std::ops::Range;
 
-use super::cursor::Cursor;
+use super::cursor::{Cursor, NOWHERE};
+use super::header::{ChunkLayout, IndexKind};
 use super::{Pages, Sizes};
 pub(in super::super) use places::Places;
 
@@ -42,6 +40,17 @@ pub(in super::super) struct Entry {
     pub addr: u64,
     pub size: u64,
     pub mask: u32,
+}
+
+impl Entry {
+    fn new(addr: u64, size: u64, mask: u32, sizes: &Sizes) -> Self {
+        Self {
+            // An offset that overflows lies outside the file.
+            addr: addr.saturating_add(sizes.base),
+            size,
+            mask,
+        }
+    }
 }
 
 /// Chunks by their places in the grid. `None`: the chunk was never written.
@@ -91,8 +100,8 @@ enum Kind {
     Implicit,
     Tree1,
     Tree2(tree::Tree2),
-    Fixed(fixed::Fixed),
-    Extensible(extensible::Extensible),
+    Fixed(array::Fixed),
+    Extensible(array::Extensible),
 }
 
 /// The index of the chunks of a dataset.
@@ -129,19 +138,13 @@ impl Form {
 
     /// Reads an entry: `None` if it is cut off, `Some(None)` if the chunk was never written.
     fn entry(&self, at: &mut Cursor<'_>) -> Option<Option<Entry>> {
-        let base = at.sizes.base;
         let addr = at.offset()?;
         let (size, mask) = match self.filtered {
             true => (at.number(self.width)?, at.number(4)? as u32),
             false => (self.chunk, 0),
         };
-        let is_there = addr != super::cursor::NOWHERE;
-        Some(is_there.then_some(Entry {
-            // An offset that overflows lies outside the file.
-            addr: addr.saturating_add(base),
-            size,
-            mask,
-        }))
+        let is_there = addr != NOWHERE;
+        Some(is_there.then(|| Entry::new(addr, size, mask, at.sizes)))
     }
 }
 
@@ -222,10 +225,10 @@ impl Index {
         let Some((sizes, _)) = super::superblock(pages, size)? else {
             return Ok(None);
         };
-        let Some(layout) = header::layout(pages, &sizes, size, dataset)? else {
+        let Some(layout) = ChunkLayout::read(pages, &sizes, size, dataset)? else {
             return Ok(None);
         };
-        if layout.dimensions != places.rank() + 1 {
+        if usize::from(layout.dimensions) != places.rank() + 1 || layout.version < 3 {
             return Ok(None);
         }
         let width = match layout.version {
@@ -249,22 +252,22 @@ impl Index {
         let o = sizes.offset as u64;
         let l = sizes.length as u64;
         let kind = match layout.kind {
-            header::IndexKind::Tree1 => Some(Kind::Tree1),
+            IndexKind::Tree1 => Some(Kind::Tree1),
             // Filters would make chunks of different sizes.
-            header::IndexKind::Implicit => (!filtered).then_some(Kind::Implicit),
-            header::IndexKind::Tree2 => {
+            IndexKind::Implicit => (!filtered).then_some(Kind::Implicit),
+            IndexKind::Tree2 => {
                 let bytes = head(22 + o + l)?;
                 tree::Tree2::parse(&bytes, &sizes, &form, index.places.rank()).ok()
             }
             .map(Kind::Tree2),
-            header::IndexKind::Fixed => {
+            IndexKind::Fixed => {
                 let bytes = head(12 + l + o)?;
-                fixed::Fixed::parse(&bytes, &sizes, &form).ok()
+                array::Fixed::parse(&bytes, &sizes, &form).ok()
             }
             .map(Kind::Fixed),
-            header::IndexKind::Extensible => {
+            IndexKind::Extensible => {
                 let bytes = head(16 + 6 * l + o)?;
-                extensible::Extensible::parse(&bytes, &sizes, &form).ok()
+                array::Extensible::parse(&bytes, &sizes, &form).ok()
             }
             .map(Kind::Extensible),
         };

@@ -228,17 +228,8 @@ impl Tree1Keys {
             if *byte != 0 || addr == NOWHERE {
                 return damaged("a chunk does not start on the grid");
             }
-            Ok((chunk, entry_at(addr, size, mask, sizes)))
+            Ok((chunk, Entry::new(addr, size, mask, sizes)))
         })
-    }
-}
-
-fn entry_at(addr: u64, size: u64, mask: u32, sizes: &Sizes) -> Entry {
-    Entry {
-        // An offset that overflows lies outside the file.
-        addr: addr.saturating_add(sizes.base),
-        size,
-        mask,
     }
 }
 
