@@ -63,9 +63,7 @@ impl OpenDataset {
 
 /// Returns the size in bytes of a block; refuses a block larger than one answer may be.
 pub(super) fn bounded(shape: &[u64], size: usize) -> Result<u64, H5Error> {
-    shape
-        .iter()
-        .try_fold(size as u64, |n, &d| n.checked_mul(d))
+    shape_bytes(shape, size)
         .filter(|&n| n <= MAX_BLOCK)
         .ok_or_else(|| {
             H5Error::TooLarge(format!(

@@ -232,9 +232,7 @@ pub(super) fn groups(file: &Id) -> Result<Vec<(u64, GroupPath)>, H5Error> {
             if paths.contains_key(&child) {
                 continue;
             }
-            let is_group =
-                ffi::open_object(file, child).is_ok_and(|id| ffi::kind(&id) == ObjectKind::Group);
-            if is_group {
+            if ffi::is_group(file, child) {
                 let mut path = base.clone();
                 path.push(name);
                 paths.insert(child, path.clone());

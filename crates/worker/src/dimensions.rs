@@ -11,6 +11,7 @@
 use std::collections::HashMap;
 
 use super::attributes;
+use super::dataset::shape_bytes;
 use super::ffi::{self, Class, Id, ObjectKind, RawLink};
 use super::object_paths::Referrer;
 use super::text;
@@ -140,8 +141,7 @@ pub(super) fn along(scale: &Id) -> Result<Vec<(u64, usize)>, H5Error> {
     let Some((shape, _)) = ffi::extent(&ffi::attribute_space(&list)?)? else {
         return Ok(Vec::new());
     };
-    let count = shape.iter().try_fold(1_u64, |n, &d| n.checked_mul(d));
-    let count = count.and_then(|n| usize::try_from(n).ok());
+    let count = shape_bytes(&shape, 1).and_then(|n| usize::try_from(n).ok());
     let count = count.filter(|&n| n <= MAX_DATASETS).ok_or_else(|| {
         H5Error::TooLarge("too many datasets along an unlimited dimension".into())
     })?;

@@ -14,6 +14,7 @@ use std::fs::File;
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 
+use super::dataset::shape_bytes;
 use super::ffi::{self, Failure, Id, RawLink, Recoding};
 use super::text;
 use npyfs_hdf5::protocol::{
@@ -352,9 +353,7 @@ fn make_room(target: &Id, path: &ObjectPath) -> Result<(), Failure> {
         return Err(Failure("a dataset without elements".into()));
     };
     let start = vec![0; shape.len()];
-    let elements = shape.iter().try_fold(1_u64, |n, &d| n.checked_mul(d));
-    let bytes = elements.and_then(|n| n.checked_mul(ffi::size(&ty) as u64));
-    if bytes.is_none_or(|bytes| bytes > MAX_BYTES as u64) {
+    if shape_bytes(&shape, ffi::size(&ty)).is_none_or(|bytes| bytes > MAX_BYTES as u64) {
         return Err(Failure("it is too large to be made anew".into()));
     }
     let data = ffi::read_block(&old, &ty, &start, &shape, ffi::size(&ty))?;

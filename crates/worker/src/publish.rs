@@ -132,7 +132,7 @@ fn changed<'a>(store: &Id, changes: &'a Changes<'a>) -> Result<Changed<'a>, Fail
         for (name, below) in &changes.below {
             if below.own.is_none()
                 && let Some(RawLink::Hard(child)) = ffi::link(&group, name)?
-                && is_group(store, child)
+                && ffi::is_group(store, child)
             {
                 queue.push((child, below));
             }
@@ -151,7 +151,7 @@ fn changed<'a>(store: &Id, changes: &'a Changes<'a>) -> Result<Changed<'a>, Fail
                 }
                 RawLink::Hard(child) => match above.get_mut(&child) {
                     Some(above) => above.push(addr),
-                    None if is_group(store, child) => {
+                    None if ffi::is_group(store, child) => {
                         above.insert(child, vec![addr]);
                         queue.push_back(child);
                     }
@@ -170,10 +170,6 @@ fn changed<'a>(store: &Id, changes: &'a Changes<'a>) -> Result<Changed<'a>, Fail
         }
     }
     Ok(changed)
-}
-
-fn is_group(file: &Id, addr: u64) -> bool {
-    ffi::open_object(file, addr).is_ok_and(|object| ffi::kind(&object) == ObjectKind::Group)
 }
 
 /// The state of the work on a file of links.
@@ -430,7 +426,7 @@ impl<'a> Maker<'a> {
         match link {
             RawLink::Hard(addr) => {
                 let source = self.open(file)?;
-                if !is_group(source, addr) || !self.is_changed(file, addr, said) {
+                if !ffi::is_group(source, addr) || !self.is_changed(file, addr, said) {
                     return self.link(file, &path);
                 }
                 if file == 0

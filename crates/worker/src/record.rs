@@ -5,7 +5,7 @@
 
 use std::ops::Range;
 
-use super::dataset::{OpenDataset, bounded};
+use super::dataset::{OpenDataset, bounded, shape_bytes};
 use super::ffi::{self, Failure, Id, VlenElements};
 use super::text;
 use super::types;
@@ -31,8 +31,7 @@ fn too_large() -> H5Error {
 }
 
 fn count(shape: &[u64]) -> Option<usize> {
-    let n = shape.iter().try_fold(1_u64, |n, &d| n.checked_mul(d))?;
-    usize::try_from(n).ok()
+    usize::try_from(shape_bytes(shape, 1)?).ok()
 }
 
 /// Returns the steps that make the bytes of an array of `shape` of such parts; `None` if they are too many.

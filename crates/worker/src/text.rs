@@ -1,7 +1,7 @@
 //! Text datasets: the width of their elements, and the elements in a requested form. Sequences of variable length are
 //! treated as bytes.
 
-use super::dataset::{OpenDataset, bounded};
+use super::dataset::{OpenDataset, bounded, shape_bytes};
 use super::ffi::{self, Class, Failure, Id};
 use npyfs_base::npy::dtype::{DType, Kind};
 use npyfs_hdf5::protocol::{CHARS, ElementType, H5Error, TextForm, TextMeasure, encode_text};
@@ -33,7 +33,7 @@ pub(super) fn in_blocks(
     rows: u64,
     mut look: impl FnMut(&[u64], &[u64]) -> Result<(), H5Error>,
 ) -> Result<(), H5Error> {
-    let elements = shape.iter().try_fold(1_u64, |n, &d| n.checked_mul(d));
+    let elements = shape_bytes(shape, 1);
     if elements.is_none_or(|n| n > MAX_ELEMENTS) && !shape.contains(&0) {
         return Err(H5Error::TooLarge(format!(
             "text dataset of shape {shape:?}: more than {MAX_ELEMENTS} elements"

@@ -8,7 +8,7 @@
 //! The indexes of many chunks are left out: a few chunks are looked up (`index`), and the whole index has a walk of its
 //! own.
 
-mod chunk_index;
+mod arrays;
 mod cursor;
 mod fractal_heap;
 mod header;
@@ -98,9 +98,9 @@ enum Kind {
     FixedArray,
     ExtensibleArray,
     /// The index block of an extensible array.
-    IndexBlock(chunk_index::Extensible),
+    IndexBlock(arrays::Extensible),
     /// A super block of an extensible array.
-    SuperBlock(chunk_index::Extensible, u32),
+    SuperBlock(arrays::Extensible, u32),
     /// A collection of the global heap.
     GlobalHeap,
     /// Bytes that are only fetched, not parsed.
@@ -157,10 +157,10 @@ impl Kind {
             Self::FractalHeap => fractal_heap::header(&mut at),
             Self::IndirectBlock(block) => fractal_heap::indirect(&mut at, block),
             Self::DirectBlock { bits, .. } => fractal_heap::direct(&mut at, *bits),
-            Self::FixedArray => chunk_index::fixed(&mut at, most),
-            Self::ExtensibleArray => chunk_index::extensible(&mut at, most),
-            Self::IndexBlock(array) => chunk_index::index_block(&mut at, array),
-            Self::SuperBlock(array, number) => chunk_index::super_block(&mut at, array, *number),
+            Self::FixedArray => arrays::fixed(&mut at, most),
+            Self::ExtensibleArray => arrays::extensible(&mut at, most),
+            Self::IndexBlock(array) => arrays::index_block(&mut at, array),
+            Self::SuperBlock(array, number) => arrays::super_block(&mut at, array, *number),
             Self::GlobalHeap => tree1::global_heap(&mut at),
             Self::Plain(_) => Some(Found::Refers(Vec::new())),
         }

@@ -62,6 +62,11 @@ pub(crate) fn kind(object: &Id) -> ObjectKind {
     }
 }
 
+/// Returns true if a group is at an address.
+pub(crate) fn is_group(file: &Id, addr: u64) -> bool {
+    open_object(file, addr).is_ok_and(|object| kind(&object) == ObjectKind::Group)
+}
+
 /// Returns the address of an object and the number of its links.
 pub(crate) fn object_info(object: &Id) -> Result<ObjectInfo> {
     let info = header(object, h5o::H5O_INFO_BASIC)?;

@@ -45,7 +45,8 @@ pub(super) struct ChunkLayout {
 }
 
 impl ChunkLayout {
-    /// Parses a layout message (format specification, IV.A.2.i); `None` unless the chunks have an index of a known kind.
+    /// Parses a layout message (format specification, IV.A.2.i); `None` unless the chunks have an index of a known
+    /// kind.
     fn parse(at: &mut Cursor<'_>) -> Option<Self> {
         const CHUNKED: u64 = 2;
         let version = at.number(1)? as u8;

@@ -1,9 +1,8 @@
-//! Arrays of chunks, fixed and extensible (format specification, VII.C and VII.D): the blocks and pages that lead to the
-//! elements of some numbers.
+//! Look-ups in arrays of chunks, fixed and extensible: the blocks and pages that lead to the elements of some numbers.
 
 use std::ops::Range;
 
-use super::super::chunk_index;
+use super::super::arrays;
 use super::super::cursor::Cursor;
 use super::super::{NOWHERE, Sizes};
 use super::{Below, Form, Index, Kind, Known, MOST_BESIDE, MOST_KNOWN, Node, NodeFault, Parsed};
@@ -12,7 +11,7 @@ use super::{check_sum, cut, damaged};
 /// A fixed array.
 #[derive(Clone, Debug)]
 pub(super) struct Fixed {
-    array: chunk_index::Fixed,
+    array: arrays::Fixed,
     /// The address of the data block.
     block: u64,
 }
@@ -20,7 +19,7 @@ pub(super) struct Fixed {
 /// An extensible array.
 #[derive(Clone, Debug)]
 pub(super) struct Extensible {
-    array: chunk_index::Extensible,
+    array: arrays::Extensible,
     /// The address of the index block.
     block: u64,
 }
@@ -69,7 +68,7 @@ struct Located {
 impl Fixed {
     pub(super) fn parse(bytes: &[u8], sizes: &Sizes, form: &Form) -> Parsed<Self> {
         let at = &mut Cursor::new(bytes, sizes);
-        let (array, block) = parsed(at, b"FAHD", form, chunk_index::fixed_array)?;
+        let (array, block) = parsed(at, b"FAHD", form, arrays::fixed_array)?;
         check_sum(bytes, at.done())?;
         match usize::from(array.each) == form.each(sizes) {
             true => Ok(Self { array, block }),
@@ -146,7 +145,7 @@ impl Fixed {
 impl Extensible {
     pub(super) fn parse(bytes: &[u8], sizes: &Sizes, form: &Form) -> Parsed<Self> {
         let at = &mut Cursor::new(bytes, sizes);
-        let (array, block) = parsed(at, b"EAHD", form, chunk_index::extensible_array)?;
+        let (array, block) = parsed(at, b"EAHD", form, arrays::extensible_array)?;
         check_sum(bytes, at.done())?;
         match usize::from(array.each) == form.each(sizes) && array.is_regular() {
             true => Ok(Self { array, block }),

@@ -1,5 +1,5 @@
-//! Arrays as indexes of chunks, fixed and extensible (format specification, VII.C and VII.D): their headers, the sizes of
-//! their blocks, and what a block refers to.
+//! Arrays of chunks, fixed and extensible (format specification, VII.C and VII.D): their headers, the sizes of their
+//! blocks, and what a block refers to.
 
 use super::cursor::{Cursor, NOWHERE};
 use super::{Found, Kind, LARGEST, Sizes};
