@@ -11,7 +11,7 @@ mod blosclz;
 
 use std::sync::Arc;
 
-use super::{FilterError, bitshuffle, deflate, lz4, shuffle, zstd};
+use super::{FilterError, bitshuffle, deflate, lz4, same_size, shuffle, zstd};
 use npyfs_base::buffer::Pool;
 
 /// Bytes of the header.
@@ -168,10 +168,7 @@ pub fn frame_len(stored: &[u8]) -> Result<usize, FilterError> {
 
 /// Decodes a frame to exactly `len` bytes.
 pub fn decode(stored: &[u8], len: usize) -> Result<Vec<u8>, FilterError> {
-    let have = frame_len(stored)?;
-    if have != len {
-        return Err(FilterError::Size { have, want: len });
-    }
+    same_size(frame_len(stored)?, len)?;
     let mut out = vec![0; len];
     let pool = &Arc::default();
     into(stored, &mut out, pool)?;
@@ -181,14 +178,11 @@ pub fn decode(stored: &[u8], len: usize) -> Result<Vec<u8>, FilterError> {
 /// Decodes a frame into a buffer, which it must fill.
 pub fn into(stored: &[u8], out: &mut [u8], pool: &Arc<Pool>) -> Result<(), FilterError> {
     let header = FrameHeader::read(stored, stored.len())?;
-    let (have, want) = (header.len, out.len());
-    if have != want {
-        return Err(FilterError::Size { have, want });
-    }
+    same_size(header.len, out.len())?;
     // Within the slice: the header was checked.
     let frame = &stored[..header.stored];
     if header.as_it_is {
-        if frame.len() - HEADER != want {
+        if frame.len() - HEADER != out.len() {
             return Err(damaged("lengths that cannot be"));
         }
         out.copy_from_slice(&frame[HEADER..]);

@@ -11,7 +11,7 @@ mod grid;
 use std::sync::Arc;
 
 use super::blosc::FrameCodec;
-use super::{FilterError, bitshuffle, blosc, shuffle};
+use super::{FilterError, bitshuffle, blosc, same_size, shuffle};
 use frame::Frame;
 use npyfs_base::buffer::Pool;
 
@@ -27,10 +27,7 @@ pub(super) fn frame_len(stored: &[u8]) -> Result<usize, FilterError> {
 /// Decodes a frame into a buffer, which it must fill.
 pub(super) fn into(stored: &[u8], out: &mut [u8], pool: &Arc<Pool>) -> Result<(), FilterError> {
     let frame = Frame::read(stored)?;
-    let (have, want) = (frame.len(), out.len());
-    if have != want {
-        return Err(FilterError::Size { have, want });
-    }
+    same_size(frame.len(), out.len())?;
     frame.decode(out, pool)
 }
 

@@ -2,17 +2,11 @@
 
 use bzip2::{Decompress, Status};
 
-use super::FilterError;
+use super::{FilterError, same_size};
 
 /// Decodes into a buffer, which the stream must fill.
 pub(super) fn into(stored: &[u8], out: &mut [u8]) -> Result<(), FilterError> {
-    let have = decode(stored, out)?;
-    let want = out.len();
-    if have == want {
-        Ok(())
-    } else {
-        Err(FilterError::Size { have, want })
-    }
+    same_size(decode(stored, out)?, out.len())
 }
 
 /// Decodes to the beginning of a buffer that is large enough; returns the number of bytes.

@@ -4,7 +4,7 @@ use std::cell::RefCell;
 
 use libdeflater::Decompressor;
 
-use super::FilterError;
+use super::{FilterError, same_size};
 
 /// Decodes into a buffer, which the stream must fill.
 pub(super) fn into(stored: &[u8], out: &mut [u8]) -> Result<(), FilterError> {
@@ -15,9 +15,5 @@ pub(super) fn into(stored: &[u8], out: &mut [u8]) -> Result<(), FilterError> {
     let have = DECOMPRESSOR
         .with_borrow_mut(|d| d.zlib_decompress(stored, out))
         .map_err(|e| FilterError::Deflate(e.to_string()))?;
-    if have == want {
-        Ok(())
-    } else {
-        Err(FilterError::Size { have, want })
-    }
+    same_size(have, want)
 }

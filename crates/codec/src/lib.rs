@@ -249,12 +249,17 @@ impl Pipeline {
 
 /// Copies data that must fill `out`.
 fn copy(data: &[u8], out: &mut [u8]) -> Result<(), FilterError> {
-    let (have, want) = (data.len(), out.len());
-    if have != want {
-        return Err(FilterError::Size { have, want });
-    }
+    same_size(data.len(), out.len())?;
     out.copy_from_slice(data);
     Ok(())
+}
+
+/// Fails unless as many bytes were decoded as a chunk has.
+fn same_size(have: usize, want: usize) -> Result<(), FilterError> {
+    match have == want {
+        true => Ok(()),
+        false => Err(FilterError::Size { have, want }),
+    }
 }
 
 #[cfg(test)]

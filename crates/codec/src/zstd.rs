@@ -4,7 +4,7 @@ use std::cell::RefCell;
 
 use zstd::bulk::Decompressor;
 
-use super::FilterError;
+use super::{FilterError, same_size};
 
 /// Decodes into a buffer, which the frame must fill.
 pub(super) fn into(stored: &[u8], out: &mut [u8]) -> Result<(), FilterError> {
@@ -20,9 +20,5 @@ pub(super) fn into(stored: &[u8], out: &mut [u8]) -> Result<(), FilterError> {
                 .decompress_to_buffer(stored, out),
         })
         .map_err(|e| FilterError::Zstd(e.to_string()))?;
-    if have == want {
-        Ok(())
-    } else {
-        Err(FilterError::Size { have, want })
-    }
+    same_size(have, want)
 }

@@ -6,7 +6,7 @@
 
 use std::sync::Arc;
 
-use super::{FilterError, FrameCodec, bitshuffle, blosc, damaged, shuffle};
+use super::{FilterError, FrameCodec, bitshuffle, blosc, damaged, same_size, shuffle};
 use npyfs_base::buffer::Pool;
 
 /// Bytes of the header, and of Blosc 1's, with which it begins.
@@ -268,10 +268,7 @@ impl<'a> Chunk<'a> {
 
     /// Decodes all blocks into a buffer, which they must fill.
     pub(super) fn decode_all(&self, out: &mut [u8], pool: &Arc<Pool>) -> Result<(), FilterError> {
-        let (have, want) = (self.len, out.len());
-        if have != want {
-            return Err(FilterError::Size { have, want });
-        }
+        same_size(self.len, out.len())?;
         let mut places = out.chunks_mut(self.block).enumerate();
         let mut reference: &[u8] = &[];
         if self.delta
@@ -431,9 +428,6 @@ fn decode_streams(
 fn with_dictionary(stream: &[u8], dictionary: &[u8], out: &mut [u8]) -> Result<(), FilterError> {
     let failed = |e: std::io::Error| FilterError::Zstd(e.to_string());
     let mut decoder = zstd::bulk::Decompressor::with_dictionary(dictionary).map_err(failed)?;
-    let want = out.len();
-    match decoder.decompress_to_buffer(stream, out).map_err(failed)? {
-        have if have == want => Ok(()),
-        have => Err(FilterError::Size { have, want }),
-    }
+    let have = decoder.decompress_to_buffer(stream, out).map_err(failed)?;
+    same_size(have, out.len())
 }
