@@ -7,6 +7,7 @@ mod arrow;
 mod daf;
 mod joined;
 mod unfit;
+mod verdicts;
 mod zarr;
 
 use std::sync::Arc;

@@ -3,6 +3,7 @@
 
 use serde_json::{Value as Json, json};
 
+use crate::tree::Listing;
 use npyfs_base::npy::dtype::{DType, Kind, Order};
 use npyfs_hdf5::{Attribute, Details, Dimensions, Reference, References, Value};
 use npyfs_io::hex;
@@ -16,6 +17,17 @@ pub fn left_out<'a>(entries: impl IntoIterator<Item = &'a (Vec<u8>, String)>) ->
         .into_iter()
         .map(|(name, reason)| json!({ "name": String::from_utf8_lossy(name), "reason": reason }))
         .collect()
+}
+
+/// Adds to the facts about a directory what a view shows of it.
+pub fn view(mut about: Json, name: &str, listing: &Listing) -> Json {
+    if let Json::Object(about) = &mut about {
+        about.insert("view".into(), json!(name));
+        about.insert("entries".into(), json!(listing.len()));
+        about.insert("left_out".into(), left_out(&listing.left_out));
+        about.insert("notes".into(), json!(listing.notes));
+    }
+    about
 }
 
 /// Converts an array to nested lists; a long one to its first elements and their number.

@@ -20,20 +20,19 @@ mod text;
 
 use std::sync::Arc;
 
-use parking_lot::Mutex;
-use serde_json::{Value as Json, json};
+use serde_json::Value as Json;
 
 use crate::dataset::context::Context;
 use crate::store::format::{Format, Registry};
 use crate::store::table::{Found, Table, has_members, known_shape};
 use crate::tree::name::{self, visible_with};
 use crate::tree::{Directory, Listing, Node, info};
-use crate::views::unfit::Unfit;
+use crate::views::unfit::verdict;
+use crate::views::verdicts::{Verdict, Verdicts};
 use file::{Facts, TableFile, version};
 use npyfs_base::error::Result;
 use npyfs_hdf5::Attribute;
 use npyfs_io::file::Ownership;
-use npyfs_io::lru::WeightedLru;
 
 /// Returns the root of the view of a tree.
 pub(super) fn open(
@@ -57,19 +56,12 @@ const ESCAPED_ROOT: &[u8] = b"%72oot";
 /// The longest name of a file.
 const LONGEST_NAME: usize = 255;
 
-/// The approximate bytes of cached facts, and the overhead of one table.
-const MOST_KNOWN: u64 = 32 << 20;
-const KNOWN: u64 = 512;
-
-/// The verdict on a table whose files have a certain version.
-type Verdict = (u64, std::result::Result<Arc<Facts>, String>);
-
 /// The state shared by the directories of a view.
 struct ArrowView {
     context: Arc<Context>,
     formats: Registry,
     /// Verdicts by path.
-    known: Mutex<WeightedLru<Vec<u8>, Verdict>>,
+    known: Verdicts<Facts>,
 }
 
 /// A directory of the view.
@@ -90,7 +82,7 @@ impl ArrowDirectory {
             view: Arc::new(ArrowView {
                 context: context.clone(),
                 formats: formats.clone(),
-                known: Mutex::new(WeightedLru::new(MOST_KNOWN)),
+                known: Verdicts::new(),
             }),
             of: root.clone(),
             path: b"/".to_vec(),
@@ -143,11 +135,7 @@ impl ArrowDirectory {
                 if !known_shape(file).is_some_and(is_row) || !has_members(file) {
                     return Ok(None);
                 }
-                let found = match table::of_compounds(file) {
-                    Ok(table) => Ok(table),
-                    Err(Unfit::LeftOut(why)) => Err(why),
-                    Err(Unfit::Unknown(e)) => return Err(e),
-                };
+                let found = verdict(table::of_compounds(file))?;
                 Ok(Some((self.shown(stem), found)))
             }
             Node::Directory(dir) if !dir.is_store() && self.looks_into(shown, &**dir)? => {
@@ -178,33 +166,11 @@ impl ArrowDirectory {
     }
 
     /// Returns the facts about a table, from the cache if they are known.
-    fn facts(
-        &self,
-        stem: &[u8],
-        table: &Table,
-        format: &dyn Format,
-    ) -> Result<std::result::Result<Arc<Facts>, String>> {
-        let (key, now) = ([&self.path, stem].concat(), version(table));
-        let known = || self.view.known.lock();
-        if let Some((then, verdict)) = known().get(&key)
-            && *then == now
-        {
-            return Ok(verdict.clone());
-        }
-        let verdict = match Facts::of(table, format) {
-            Ok(facts) => Ok(Arc::new(facts)),
-            Err(Unfit::LeftOut(why)) => Err(why),
-            Err(Unfit::Unknown(e)) => return Err(e),
-        };
-        let weight = verdict.as_ref().map_or(0, |facts| facts.weight());
-        let weight = weight
-            .saturating_add(key.len() as u64)
-            .saturating_add(KNOWN);
-        let mut known = known();
-        known.put(key, (now, verdict.clone()), weight);
-        while known.pop_excess(0).is_some() {}
-        drop(known);
-        Ok(verdict)
+    fn facts(&self, stem: &[u8], table: &Table, format: &dyn Format) -> Result<Verdict<Facts>> {
+        let key = [&self.path, stem].concat();
+        let judge = || Facts::of(table, format);
+        let known = &self.view.known;
+        known.find(key, version(table), judge, Facts::weight)
     }
 
     /// Returns whether a directory of the tree may be a table, or hold some.
@@ -336,14 +302,7 @@ impl Directory for ArrowDirectory {
 
     fn info(&self) -> Result<Json> {
         let listing = self.list()?;
-        let mut about = self.of.info()?;
-        if let Json::Object(about) = &mut about {
-            about.insert("view".into(), json!("arrow"));
-            about.insert("entries".into(), json!(listing.len()));
-            about.insert("left_out".into(), info::left_out(&listing.left_out));
-            about.insert("notes".into(), json!(listing.notes));
-        }
-        Ok(about)
+        Ok(info::view(self.of.info()?, "arrow", &listing))
     }
 
     fn attributes(&self) -> Result<Vec<Attribute>> {

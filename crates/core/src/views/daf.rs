@@ -14,7 +14,6 @@ mod yaml;
 
 use std::sync::Arc;
 
-use parking_lot::Mutex;
 use serde_json::{Value as Json, json};
 
 use crate::dataset::context::Context;
@@ -22,14 +21,14 @@ use crate::formats::daf::NAME;
 use crate::formats::plain;
 use crate::tree::path::{self, PathError};
 use crate::tree::{Directory, Listing, Node, StoreHandle, VirtualFile, info, name};
-use crate::views::unfit::Unfit;
+use crate::views::unfit::{Unfit, verdict};
+use crate::views::verdicts::{Verdict, Verdicts};
 use datum::{Along, Datum, DatumFile, DatumParts, Facts, judge, version};
 use names::{Meaning, Suffix, meaning};
 use npyfs_base::error::Result;
 use npyfs_hdf5::Attribute;
 use npyfs_io::content::{Content, InMemory};
 use npyfs_io::file::Ownership;
-use npyfs_io::lru::WeightedLru;
 use sparse::SparseParts;
 
 /// Returns the root of the view of a tree.
@@ -37,22 +36,13 @@ pub fn open(root: &Arc<dyn Directory>, context: &Arc<Context>) -> Arc<dyn Direct
     Arc::new(DafDirectory::root(root, context))
 }
 
-/// The approximate bytes of cached facts.
-const MOST_KNOWN: u64 = 32 << 20;
-
-/// The overhead of one cached object in bytes.
-const KNOWN: u64 = 512;
-
-/// The verdict on an object whose files have a certain version.
-type Verdict = (u64, std::result::Result<Arc<Facts>, String>);
-
 /// The state shared by the directories of a view.
 struct DafView {
     /// The root of the tree, for resolving links.
     root: Arc<dyn Directory>,
     context: Arc<Context>,
     /// Verdicts by directory and name.
-    known: Mutex<WeightedLru<Vec<u8>, Verdict>>,
+    known: Verdicts<Facts>,
 }
 
 /// A directory of the view. That of a store contains the files that daf reads. Those of plain HDF5 groups and of
@@ -89,7 +79,7 @@ impl DafDirectory {
         let view = DafView {
             root: root.clone(),
             context: context.clone(),
-            known: Mutex::new(WeightedLru::new(MOST_KNOWN)),
+            known: Verdicts::new(),
         };
         Self {
             view: Arc::new(view),
@@ -127,10 +117,7 @@ impl DafDirectory {
         match path::find(&self.view.root, None, &whole, true) {
             Ok(node) => Ok(Some(node)),
             Err(PathError::Missing) => Ok(None),
-            Err(PathError::Failed(e)) => match Unfit::from(e) {
-                Unfit::LeftOut(_) => Ok(None),
-                Unfit::Unknown(e) => Err(e),
-            },
+            Err(PathError::Failed(e)) => Ok(verdict(Err(Unfit::from(e)))?.ok()),
         }
     }
 
@@ -150,10 +137,7 @@ impl DafDirectory {
             Ok(Some(file)) => Ok(Place::Parts(DatumParts::Array(file))),
             Err(e) => Err(e),
         };
-        found.or_else(|e| match Unfit::from(e) {
-            Unfit::LeftOut(why) => Ok(Place::LeftOut(why)),
-            Unfit::Unknown(e) => Err(e),
-        })
+        Ok(verdict(found.map_err(Unfit::from))?.unwrap_or_else(Place::LeftOut))
     }
 
     fn array(&self, own: &str) -> Result<Option<Arc<dyn VirtualFile>>> {
@@ -275,34 +259,16 @@ impl DafDirectory {
         own: &str,
         parts: &DatumParts,
         along: &[Along],
-    ) -> Result<std::result::Result<Arc<Facts>, String>> {
+    ) -> Result<Verdict<Facts>> {
         let files = parts.files();
         let axes = along.iter().map(|along| &along.file);
         let now = version(files.iter().chain(axes));
         let mut key = self.path.join(&b'/');
         key.push(b'/');
         key.extend_from_slice(own.as_bytes());
-        let known = || self.view.known.lock();
-        if let Some((then, verdict)) = known().get(&key)
-            && *then == now
-        {
-            return Ok(verdict.clone());
-        }
         let limit = self.view.context.options.text_limit();
-        let verdict = match judge(own, parts, along, limit) {
-            Ok(facts) => Ok(Arc::new(facts)),
-            Err(Unfit::LeftOut(why)) => Err(why),
-            Err(Unfit::Unknown(e)) => return Err(e),
-        };
-        let weight = verdict.as_ref().map_or(0, |facts| facts.weight());
-        let weight = weight
-            .saturating_add(key.len() as u64)
-            .saturating_add(KNOWN);
-        let mut known = known();
-        known.put(key, (now, verdict.clone()), weight);
-        while known.pop_excess(0).is_some() {}
-        drop(known);
-        Ok(verdict)
+        let judge = || judge(own, parts, along, limit);
+        self.view.known.find(key, now, judge, Facts::weight)
     }
 
     /// Adds the entries of a store, by the names of its objects.
@@ -478,14 +444,7 @@ impl Directory for DafDirectory {
 
     fn info(&self) -> Result<Json> {
         let listing = self.list()?;
-        let mut about = self.of.info()?;
-        if let Json::Object(about) = &mut about {
-            about.insert("view".into(), json!("daf"));
-            about.insert("entries".into(), json!(listing.len()));
-            about.insert("left_out".into(), info::left_out(&listing.left_out));
-            about.insert("notes".into(), json!(listing.notes));
-        }
-        Ok(about)
+        Ok(info::view(self.of.info()?, "daf", &listing))
     }
 
     fn handle(&self) -> Option<StoreHandle> {

@@ -29,6 +29,16 @@ impl From<Unfit> for Error {
     }
 }
 
+/// Separates a verdict on an object, an error of which is the reason to leave the object out, from the failure to reach
+/// one.
+pub(in crate::views) fn verdict<T>(judged: Result<T, Unfit>) -> Result<Result<T, String>, Error> {
+    match judged {
+        Ok(fit) => Ok(Ok(fit)),
+        Err(Unfit::LeftOut(why)) => Ok(Err(why)),
+        Err(Unfit::Unknown(e)) => Err(e),
+    }
+}
+
 /// Leaves an object out for a reason.
 pub(in crate::views) fn left_out<T>(why: impl Into<String>) -> Result<T, Unfit> {
     Err(Unfit::LeftOut(why.into()))
