@@ -187,28 +187,53 @@ fn check_stored_pointers(
     const STEP: u64 = 1 << 17;
     let (kind, size, order) =
         integers(&indptr.element).ok_or("sparse matrix with indptr that are no integers")?;
-    let (len, mut at, mut before) = (indptr.shape[0], 0, 0);
+    let (len, mut at) = (indptr.shape[0], 0);
+    let mut ascent = Ascent::of(of);
     while at < len {
         let count = STEP.min(len - at);
         let bytes = block(store, indptr, at, count)?;
         for (pointer, number) in bytes.chunks_exact(size.max(1)).zip(at..) {
-            let pointer = integer(pointer, kind, order);
-            let Some(pointer) = pointer.filter(|&p| p >= before && (number > 0 || p == 0)) else {
-                let pointer = pointer.map_or("too large".to_owned(), |p| p.to_string());
-                return Err(format!(
-                    "{of} pointer {number} is {pointer}, the one before {before}"
-                ));
-            };
-            before = pointer;
+            ascent.step(number, integer(pointer, kind, order))?;
         }
         at += count;
     }
-    if u64::try_from(before) != Ok(values) {
+    let end = ascent.last;
+    if u64::try_from(end) != Ok(values) {
         return Err(format!(
-            "{of} pointers end at {before}, there are {values} values"
+            "{of} pointers end at {end}, there are {values} values"
         ));
     }
     Ok(())
+}
+
+/// The pointers of a matrix, seen one after the other: they start at 0 and do not decrease.
+struct Ascent<'a> {
+    /// The axis of the pointers.
+    of: &'a str,
+    last: i64,
+}
+
+impl<'a> Ascent<'a> {
+    fn of(of: &'a str) -> Self {
+        Self { of, last: 0 }
+    }
+
+    /// Takes the pointer with a number; `None` is a pointer of more than 63 bits.
+    fn step(&mut self, number: u64, pointer: Option<i64>) -> std::result::Result<(), String> {
+        match pointer {
+            Some(p) if p >= self.last && (number > 0 || p == 0) => {
+                self.last = p;
+                Ok(())
+            }
+            _ => {
+                let pointer = pointer.map_or("too large".to_owned(), |p| p.to_string());
+                let Self { of, last } = self;
+                Err(format!(
+                    "{of} pointer {number} is {pointer}, the one before {last}"
+                ))
+            }
+        }
+    }
 }
 
 pub(crate) const MEMBERS: [&str; 4] = ["data", "indices", "indptr", "shape"];
@@ -361,17 +386,12 @@ fn check_shape(shape: &Integers, rows: u64, columns: u64) -> Result<()> {
 
 /// Checks that pointers start at 0 and do not decrease; returns the last one.
 fn check_pointers(indptr: &Integers, of: &str) -> Result<u64> {
-    let mut before = 0;
-    indptr.each(|row, pointer| {
-        if pointer < before || (row == 0 && pointer != 0) {
-            return Err(invalid(format!(
-                "indptr is wrong: {of} pointer {row} is {pointer}, the one before {before}"
-            )));
-        }
-        before = pointer;
-        Ok(())
+    let mut ascent = Ascent::of(of);
+    indptr.each(|number, pointer| {
+        let step = ascent.step(number, Some(pointer));
+        step.map_err(|why| invalid(format!("indptr is wrong: {why}")))
     })?;
-    u64::try_from(before).map_err(|_| invalid("indptr is wrong"))
+    u64::try_from(ascent.last).map_err(|_| invalid("indptr is wrong"))
 }
 
 /// Returns whether the indices of every row or column are sorted and unique; fails if any is outside of the matrix.
