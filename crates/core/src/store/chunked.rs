@@ -10,7 +10,7 @@ use std::fs::File;
 use std::num::NonZero;
 use std::os::unix::fs::FileExt;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::sync_channel;
 
 use crate::dataset::chunked::{Chunks, Source};
@@ -253,41 +253,66 @@ pub fn decode(dataset: ChunkedDataset<'_>, to: &File) -> Result<bool> {
     let bytes = bytes.ok_or_else(|| Error::damaged("more elements than a file can hold"))?;
     to.set_len(bytes)?;
     let blank = chunks.fill_value().iter().all(|&byte| byte == 0);
-    let next = AtomicU64::new(0);
     let threads = std::thread::available_parallelism().map_or(1, NonZero::get);
-    let work = || -> Result<()> {
+    let work = || {
         let pool = Arc::default();
-        let source = Source {
-            file,
-            pool: &pool,
-            streaming: false,
-            growing: false,
-        };
         let mut buffer = Vec::new();
-        loop {
-            let number = next.fetch_add(1, Ordering::Relaxed);
-            if number >= grid.blocks() {
-                return Ok(());
-            }
+        let (chunks, grid) = (&chunks, &grid);
+        move |number| {
             let (start, count) = grid.bounds(number);
             if blank && !chunks.has_any(&start, &count) {
-                continue;
+                return Ok(());
             }
+            let source = Source {
+                file,
+                pool: &pool,
+                streaming: false,
+                growing: false,
+            };
             let len = usize::try_from(grid.bytes_of(number));
             buffer.resize(len.map_err(|_| Error::damaged("a block too large"))?, 0);
             chunks.block(source, &start, &count, &mut buffer)?;
-            write(shape, element, &start, &count, &buffer, to)?;
+            write(shape, element, &start, &count, &buffer, to)
         }
     };
-    thread::scope(|scope| {
+    for_each(grid.blocks(), threads, work)?;
+    Ok(true)
+}
+
+/// Calls a function for the numbers below `count` on some threads, each with the function that `worker` makes for it.
+/// After a failure no thread takes another number. Numbers are taken in ascending order, and a number once taken is
+/// worked on to its end. So the failure of the least number is returned, whichever thread is faster.
+fn for_each<F: FnMut(u64) -> Result<()>>(
+    count: u64,
+    threads: usize,
+    worker: impl Fn() -> F + Sync,
+) -> Result<()> {
+    let next = AtomicU64::new(0);
+    let has_failed = AtomicBool::new(false);
+    let work = || {
+        let mut worker = worker();
+        while !has_failed.load(Ordering::Relaxed) {
+            let number = next.fetch_add(1, Ordering::Relaxed);
+            if number >= count {
+                break;
+            }
+            worker(number).map_err(|e| {
+                has_failed.store(true, Ordering::Relaxed);
+                (number, e)
+            })?;
+        }
+        Ok(())
+    };
+    let failures = thread::scope(|scope| {
         let workers: Vec<_> = (0..threads).map(|_| scope.spawn(work)).collect();
         let done = workers.into_iter().map(|worker| {
-            let failed = |_| Error::damaged("decoding failed");
-            worker.join().map_err(failed)?
+            let panicked = |_| Err((u64::MAX, Error::damaged("decoding failed")));
+            worker.join().unwrap_or_else(panicked)
         });
-        done.collect::<Result<Vec<()>>>()
-    })?;
-    Ok(true)
+        done.filter_map(|done| done.err()).collect::<Vec<_>>()
+    });
+    let first = failures.into_iter().min_by_key(|(number, _)| *number);
+    first.map_or(Ok(()), |(_, e)| Err(e))
 }
 
 /// Returns the shape of blocks of whole chunks: as wide as the dataset, as far as [`BLOCK`] allows.
@@ -340,4 +365,30 @@ fn write(
         }
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Without the end after a failure the other thread would count on to 2^62.
+    #[test]
+    fn one_failure_ends_all_threads_and_the_first_is_told() {
+        let has_failed = AtomicBool::new(false);
+        let work = |number| match number {
+            0 => {
+                while !has_failed.load(Ordering::Relaxed) {
+                    std::thread::yield_now();
+                }
+                Err(Error::damaged("the first"))
+            }
+            1 => {
+                has_failed.store(true, Ordering::Relaxed);
+                Err(Error::damaged("the second"))
+            }
+            _ => Ok(()),
+        };
+        let failed = for_each(1 << 62, 3, || work);
+        assert_eq!(failed.unwrap_err().message, "the first");
+    }
 }
