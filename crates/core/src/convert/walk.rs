@@ -64,6 +64,14 @@ impl Place<'_> {
     fn repeats(&self, shown: &[u8], stacked: bool) -> Result<bool> {
         self.format.source().repeats(&**self.dir, shown, stacked)
     }
+
+    /// Returns the directory named like a file without its suffix, which may be the same object.
+    fn directory_beside(&self, stem: &[u8]) -> Option<Arc<dyn Directory>> {
+        match self.listing.find(stem) {
+            Some(Node::Directory(dir)) => Some(dir),
+            _ => None,
+        }
+    }
 }
 
 impl Seen {
@@ -217,7 +225,7 @@ impl Walk<'_> {
             },
         };
         let dir_beside = match node {
-            Node::File(_) => self.directory_beside(place, stem)?,
+            Node::File(_) => place.directory_beside(stem),
             _ => None,
         };
         if let Some(why) = refused {
@@ -276,18 +284,6 @@ impl Walk<'_> {
                 }
                 None => self.file(&key, suffix, file, &full),
             },
-        }
-    }
-
-    /// Returns the directory named like a file without its suffix, if it may be the same object.
-    fn directory_beside(
-        &self,
-        place: &Place<'_>,
-        stem: &[u8],
-    ) -> Result<Option<Arc<dyn Directory>>> {
-        match place.listing.find(stem) {
-            Some(Node::Directory(dir)) => Ok(Some(dir)),
-            _ => Ok(None),
         }
     }
 
