@@ -23,6 +23,7 @@ use crate::store::format::builder::Builder;
 use crate::store::format::{Format, Registry};
 use crate::store::part::Part;
 use crate::tree::name::visible;
+use crate::tree::path;
 use crate::tree::{Directory, Node};
 use npyfs_base::error::{Error, Result};
 use npyfs_base::npy::dtype::DType;
@@ -203,17 +204,7 @@ impl Comparison {
 
 /// Returns the header of the array at a path; `None` if there is no array.
 fn find(root: &Arc<dyn Directory>, path: &[Vec<u8>]) -> Result<Option<Header>> {
-    let Some((last, above)) = path.split_last() else {
-        return Ok(None);
-    };
-    let mut dir = root.clone();
-    for name in above {
-        match dir.lookup(name)? {
-            Some(Node::Directory(below)) => dir = below,
-            _ => return Ok(None),
-        }
-    }
-    match dir.lookup(last)? {
+    match path::walk(root.clone(), path)? {
         Some(Node::File(file)) => Ok(Some(complete_npy_header(&*file.open()?)?)),
         _ => Ok(None),
     }

@@ -36,6 +36,24 @@ pub enum Node {
     Symlink(Arc<Symlink>),
 }
 
+impl Node {
+    /// Returns the directory, if the node is one.
+    pub fn directory(self) -> Option<Arc<dyn Directory>> {
+        match self {
+            Self::Directory(dir) => Some(dir),
+            Self::File(_) | Self::Symlink(_) => None,
+        }
+    }
+
+    /// Returns the file, if the node is one.
+    pub fn file(self) -> Option<Arc<dyn VirtualFile>> {
+        match self {
+            Self::File(file) => Some(file),
+            Self::Directory(_) | Self::Symlink(_) => None,
+        }
+    }
+}
+
 /// A symbolic link.
 pub struct Symlink {
     /// The target path, relative to its own directory or absolute.

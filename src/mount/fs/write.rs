@@ -29,6 +29,7 @@ use npyfs_base::error::{Error, ErrorKind, Result, retry_stale};
 use npyfs_core::checkout::verbs::commit::RESULT;
 use npyfs_core::store::part::PartPlace;
 use npyfs_core::store::target::{AttributeChange, Role, Target, describe_incomplete};
+use npyfs_core::tree::path::walk;
 use npyfs_core::tree::{Directory, Node, control};
 
 use body::{Body, ScratchFile, Unreadable};
@@ -341,21 +342,6 @@ impl Writer {
         let handles = self.handles.read().unwrap_or_else(|e| e.into_inner());
         handles.get(&handle).map(|handle| handle.body.clone())
     }
-}
-
-/// Returns the node at a path of a tree.
-fn walk(root: Arc<dyn Directory>, path: &[Vec<u8>]) -> Result<Option<Node>> {
-    let mut node = Node::Directory(root);
-    for name in path {
-        let Node::Directory(dir) = node else {
-            return Ok(None);
-        };
-        match dir.lookup(name)? {
-            Some(below) => node = below,
-            None => return Ok(None),
-        }
-    }
-    Ok(Some(node))
 }
 
 /// Returns the process of a thread, or the thread number if the process is unknown.

@@ -32,6 +32,7 @@ use crate::dataset::context::Context;
 use crate::store::against::Against;
 use crate::store::format::{Format, Registry};
 use crate::tree::name::{self, SUFFIXES, unescape};
+use crate::tree::path::walk;
 use crate::tree::{Directory, Node};
 use directory::ViewDirectory;
 use fits::Pile;
@@ -462,14 +463,7 @@ impl View {
 
     /// Returns the directory at a path; `None` if it does not exist.
     pub fn directory(self: &Arc<Self>, path: &[Vec<u8>]) -> Result<Option<Arc<dyn Directory>>> {
-        let mut dir = self.root();
-        for name in path {
-            match below(&*dir, name)? {
-                Some(below) => dir = below,
-                None => return Ok(None),
-            }
-        }
-        Ok(Some(dir))
+        Ok(walk(self.root(), path)?.and_then(Node::directory))
     }
 
     /// Returns how many names of a path lead to the directory of parts that contains it, or that it is; `None` if the
@@ -492,7 +486,7 @@ impl View {
         for (at, shown) in inside.iter().enumerate() {
             let name = self.key_name(shown);
             let there = match &dir {
-                Some(dir) => below(&**dir, shown)?,
+                Some(dir) => dir.lookup(shown)?.and_then(Node::directory),
                 None => None,
             };
             if let Ok(name) = std::str::from_utf8(&name) {
@@ -609,13 +603,10 @@ pub fn stem(name: &[u8]) -> &[u8] {
 /// Returns all forms in which the object at a key is shown, with their paths: `a/b.npy`, `a/b/`.
 pub fn forms(root: &Arc<dyn Directory>, key: &str) -> Result<Vec<(String, Node)>> {
     let (above, last) = key.rsplit_once('/').unwrap_or(("", key));
-    let mut dir = root.clone();
-    for name in above.split('/').filter(|name| !name.is_empty()) {
-        match dir.lookup(name.as_bytes())? {
-            Some(Node::Directory(below)) => dir = below,
-            _ => return Ok(Vec::new()),
-        }
-    }
+    let names = above.split('/').filter(|name| !name.is_empty());
+    let Some(dir) = walk(root.clone(), names)?.and_then(Node::directory) else {
+        return Ok(Vec::new());
+    };
     let path = |name: &str| match above {
         "" => name.to_owned(),
         above => format!("{above}/{name}"),
@@ -656,14 +647,6 @@ pub fn is_empty_group(
         Ok([(_, Node::Directory(dir))]) => dir.list().is_ok_and(|listing| listing.is_empty()),
         _ => false,
     }
-}
-
-/// Returns the subdirectory with this name.
-fn below(dir: &dyn Directory, name: &[u8]) -> Result<Option<Arc<dyn Directory>>> {
-    Ok(match dir.lookup(name)? {
-        Some(Node::Directory(below)) => Some(below),
-        _ => None,
-    })
 }
 
 #[cfg(test)]

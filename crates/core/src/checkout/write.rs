@@ -33,6 +33,7 @@ use crate::store::target::{
     StoreOutcome, Target, Unstored,
 };
 use crate::tree::name::{self, SUFFIXES, visible_with};
+use crate::tree::path::walk;
 use crate::tree::{Directory, Node};
 use axes::Axes;
 use npyfs_base::error::{Error, ErrorKind, Result};
@@ -748,19 +749,14 @@ impl Group<'_> {
         suffix: &str,
     ) -> Result<Option<Node>> {
         let sep = self.target.context.options.sep;
-        let Some(mut dir) = from else {
+        let Some(dir) = from else {
             return Ok(None);
         };
-        let Some((last, above)) = path.split_last() else {
-            return Ok(Some(Node::Directory(dir)));
-        };
-        for name in above {
-            match dir.lookup(&visible_with(name.as_bytes(), "", sep))? {
-                Some(Node::Directory(below)) => dir = below,
-                _ => return Ok(None),
-            }
-        }
-        dir.lookup(&visible_with(last.as_bytes(), suffix, sep))
+        let names = path.iter().enumerate().map(|(at, name)| {
+            let suffix = if at + 1 == path.len() { suffix } else { "" };
+            visible_with(name.as_bytes(), suffix, sep)
+        });
+        walk(dir, names)
     }
 }
 

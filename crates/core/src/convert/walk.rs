@@ -67,10 +67,7 @@ impl Place<'_> {
 
     /// Returns the directory named like a file without its suffix, which may be the same object.
     fn directory_beside(&self, stem: &[u8]) -> Option<Arc<dyn Directory>> {
-        match self.listing.find(stem) {
-            Some(Node::Directory(dir)) => Some(dir),
-            _ => None,
-        }
+        self.listing.find(stem)?.directory()
     }
 }
 

@@ -78,6 +78,7 @@ use crate::store::staging::Staging;
 use crate::store::table::Found;
 use crate::store::target::{CheckoutDirectory, Target};
 use crate::tree::name::visible;
+use crate::tree::path::walk;
 use crate::tree::{Directory, Node};
 use npyfs_base::error::{Error, Result};
 use npyfs_hdf5::program::program;
@@ -147,14 +148,8 @@ impl Source for Hangar {
         let staged_on = repository.heads()?.staged_on.clone();
         let branch = staged_on.unwrap_or_default();
         let path = [&b"branches"[..], &visible(branch.as_bytes(), "")];
-        let mut dir = root.clone();
-        for name in path {
-            match dir.lookup(name)? {
-                Some(Node::Directory(below)) => dir = below,
-                _ => return Err(invalid(format!("there is no branch {branch:?}"))),
-            }
-        }
-        Ok(dir)
+        let dir = walk(root.clone(), path)?.and_then(Node::directory);
+        dir.ok_or_else(|| invalid(format!("there is no branch {branch:?}")))
     }
 
     fn repeats(&self, dir: &dyn Directory, shown: &[u8], stacked: bool) -> Result<bool> {

@@ -16,6 +16,7 @@ use serde_json::Value as Json;
 use crate::store::encode::NpyArray;
 use crate::store::table::{Column, Found, Table, Values};
 use crate::tree::name::visible_with;
+use crate::tree::path::walk;
 use crate::tree::{Directory, Node, VirtualFile, info};
 use npyfs_base::error::Result;
 use npyfs_base::npy::dtype::{DType, Kind, Order};
@@ -105,22 +106,14 @@ impl Group<'_> {
     /// Returns an array in a directory.
     fn array(&self, dir: &dyn Directory, name: &str) -> Result<Option<Arc<dyn VirtualFile>>> {
         let shown = visible_with(name.as_bytes(), ".npy", self.sep);
-        Ok(match dir.lookup(&shown)? {
-            Some(Node::File(file)) => Some(file),
-            _ => None,
-        })
+        Ok(dir.lookup(&shown)?.and_then(Node::file))
     }
 
     /// Returns the directory at some names below.
     fn below(&self, names: &[&str]) -> Result<Option<Arc<dyn Directory>>> {
-        let mut dir = self.dir.clone();
-        for name in names {
-            match dir.lookup(&visible_with(name.as_bytes(), "", self.sep))? {
-                Some(Node::Directory(next)) => dir = next,
-                _ => return Ok(None),
-            }
-        }
-        Ok(Some(dir))
+        let shown = |name: &&str| visible_with(name.as_bytes(), "", self.sep);
+        let node = walk(self.dir.clone(), names.iter().map(shown))?;
+        Ok(node.and_then(Node::directory))
     }
 }
 

@@ -40,6 +40,25 @@ pub fn find_names(
     resolve(root, None, path, true)
 }
 
+/// Returns the node at shown names below `root`, which is that of no names; `None` if it does not exist. Links are not
+/// followed.
+pub fn walk<N: AsRef<[u8]>>(
+    root: Arc<dyn Directory>,
+    names: impl IntoIterator<Item = N>,
+) -> npyfs_base::error::Result<Option<Node>> {
+    let mut node = Node::Directory(root);
+    for name in names {
+        let Node::Directory(dir) = node else {
+            return Ok(None);
+        };
+        match dir.lookup(name.as_ref())? {
+            Some(below) => node = below,
+            None => return Ok(None),
+        }
+    }
+    Ok(Some(node))
+}
+
 fn resolve(
     root: &Arc<dyn Directory>,
     hidden: Hidden<'_>,

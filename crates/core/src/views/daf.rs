@@ -141,10 +141,7 @@ impl DafDirectory {
     }
 
     fn array(&self, own: &str) -> Result<Option<Arc<dyn VirtualFile>>> {
-        Ok(match self.look_up(own, ".npy")? {
-            Some(Node::File(file)) => Some(file),
-            _ => None,
-        })
+        Ok(self.look_up(own, ".npy")?.and_then(Node::file))
     }
 
     /// Determines what a directory is: a sparse matrix, text shown as two arrays, or something else.
@@ -163,10 +160,7 @@ impl DafDirectory {
             return Ok(Place::Directory);
         }
         let member = |name: &[u8]| -> Result<Option<Arc<dyn VirtualFile>>> {
-            Ok(match dir.lookup(name)? {
-                Some(Node::File(file)) => Some(file),
-                _ => None,
-            })
+            Ok(dir.lookup(name)?.and_then(Node::file))
         };
         let members = [
             member(b"data.npy")?,
@@ -254,12 +248,7 @@ impl DafDirectory {
     }
 
     /// Returns the facts about an object, from the cache if they are known.
-    fn facts(
-        &self,
-        own: &str,
-        parts: &DatumParts,
-        along: &[Along],
-    ) -> Result<Verdict<Facts>> {
+    fn facts(&self, own: &str, parts: &DatumParts, along: &[Along]) -> Result<Verdict<Facts>> {
         let files = parts.files();
         let axes = along.iter().map(|along| &along.file);
         let now = version(files.iter().chain(axes));

@@ -400,10 +400,8 @@ impl JoinedGroup {
             found.arrays.push(part);
         }
         for (name, _) in &wanted.groups {
-            found.groups.push(match listing.find(name) {
-                Some(Node::Directory(dir)) => Some(dir),
-                _ => None,
-            });
+            let group = listing.find(name).and_then(Node::directory);
+            found.groups.push(group);
         }
         for (name, node) in listing.iter() {
             let is_known = wanted.names.contains(&*name);

@@ -21,6 +21,7 @@ use crate::store::base::invalid;
 use crate::store::encode::array::NpyArray;
 use crate::store::encode::text;
 use crate::store::format::Registry;
+use crate::tree::path::walk;
 use crate::tree::{Directory, Node, VirtualFile};
 use npyfs_base::error::{ErrorKind, Result};
 use npyfs_io::content::{Content, Slice, complete_npy_header};
@@ -214,18 +215,11 @@ impl StoreIdentity {
     ) -> bool {
         let find = |path: &str| -> Result<Option<Arc<dyn VirtualFile>>> {
             let (above, last) = path.rsplit_once('/').unwrap_or(("", path));
-            let mut dir = dir.clone();
-            for name in above.split('/').filter(|name| !name.is_empty()) {
-                match dir.lookup(&spelling.shown(name.as_bytes()))? {
-                    Some(Node::Directory(below)) => dir = below,
-                    _ => return Ok(None),
-                }
-            }
-            let name = [&spelling.shown(last.as_bytes()), &b".npy"[..]].concat();
-            match dir.lookup(&name)? {
-                Some(Node::File(file)) => Ok(Some(file)),
-                _ => Ok(None),
-            }
+            let above = above.split('/').filter(|name| !name.is_empty());
+            let above = above.map(|name| spelling.shown(name.as_bytes()));
+            let last = [&spelling.shown(last.as_bytes()), &b".npy"[..]].concat();
+            let node = walk(dir.clone(), above.chain([last]))?;
+            Ok(node.and_then(Node::file))
         };
         let known = |found: Result<bool>| match found {
             Ok(same) => Some(same),

@@ -8,6 +8,7 @@ use crate::checkout::records::layer_files::{CommitId, LayerFiles};
 use crate::store::against::AxisEntries;
 use crate::tree::Node;
 use crate::tree::name::visible_with;
+use crate::tree::path::walk;
 use npyfs_base::error::Result;
 
 /// The most earlier states of an axis that are remembered.
@@ -70,15 +71,10 @@ impl View {
                 layer: Some((object.at, seen)),
             }));
         }
-        let mut dir = self.base.clone();
-        let shown = self.shown(key);
-        for name in shown.split_last().map_or(&[][..], |(_, above)| above) {
-            match dir.lookup(name)? {
-                Some(Node::Directory(below)) => dir = below,
-                _ => return Ok(None),
-            }
-        }
-        let Some(Node::File(file)) = dir.lookup(&name)? else {
+        let mut shown = self.shown(key);
+        shown.pop();
+        shown.push(name);
+        let Some(Node::File(file)) = walk(self.base.clone(), shown)? else {
             return Ok(None);
         };
         let version = file.version();

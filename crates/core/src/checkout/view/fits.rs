@@ -24,6 +24,7 @@ use crate::checkout::records::layer_files::LayerFiles;
 use crate::store::against::AxisEntries;
 use crate::store::against::Extent;
 use crate::tree::name::{self, NameError, unescape};
+use crate::tree::path::walk;
 use crate::tree::{Directory, Node, VirtualFile};
 use npyfs_base::error::Result;
 use npyfs_base::heap;
@@ -430,14 +431,7 @@ impl View {
 
     /// Returns the directory of the store at a path, without layers; `None` if it does not exist.
     pub(super) fn base_directory(&self, path: &[Vec<u8>]) -> Result<Option<Arc<dyn Directory>>> {
-        let mut dir = self.base.clone();
-        for name in path {
-            match dir.lookup(name)? {
-                Some(Node::Directory(below)) => dir = below,
-                _ => return Ok(None),
-            }
-        }
-        Ok(Some(dir))
+        Ok(walk(self.base.clone(), path)?.and_then(Node::directory))
     }
 
     /// Checks an object against the store's object in its place. If there is none any more, nothing is hidden.

@@ -19,6 +19,7 @@ use crate::dataset::context::Context;
 use crate::store::against::Extent;
 use crate::store::format::{Registry, StoreRoot};
 use crate::tree::array::StoredArray;
+use crate::tree::path::walk;
 use crate::tree::{Directory, Node, VirtualFile};
 use npyfs_base::error::{Error, ErrorKind, Result};
 use npyfs_hdf5::Attribute;
@@ -116,18 +117,13 @@ impl LayerObject {
             object.write()?;
         }
         let opened = self.files.root(&self.dir, &self.file()).current();
-        let mut dir: Arc<dyn Directory> = opened.map_err(|e| match e.kind {
+        let dir: Arc<dyn Directory> = opened.map_err(|e| match e.kind {
             // Another version has replaced it since it was looked up.
             ErrorKind::NotFound => Error::new(ErrorKind::Stale, e.message),
             _ => e,
         })?;
-        for name in above {
-            match dir.lookup(name)? {
-                Some(Node::Directory(below)) => dir = below,
-                _ => return Ok(None),
-            }
-        }
-        Ok(Some((dir, last)))
+        let dir = walk(dir, above)?.and_then(Node::directory);
+        Ok(dir.map(|dir| (dir, last)))
     }
 
     /// Returns the file of another object that is stored along with this one, by its shown name.
@@ -136,10 +132,7 @@ impl LayerObject {
             Some((dir, _)) => dir.lookup(name)?,
             None => None,
         };
-        Ok(match found {
-            Some(Node::File(file)) => Some(file),
-            _ => None,
-        })
+        Ok(found.and_then(Node::file))
     }
 
     /// Returns an attribute of its file.

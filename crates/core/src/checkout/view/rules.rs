@@ -67,10 +67,10 @@ pub fn directory(view: &Arc<View>, group: &str) -> Result<Option<Formatted>> {
         view.shown(group)
     };
     for name in names {
-        match dir.lookup(&name)? {
-            Some(Node::Directory(below)) => dir = below,
-            _ => return Ok(None),
-        }
+        dir = match dir.lookup(&name)?.and_then(Node::directory) {
+            Some(below) => below,
+            None => return Ok(None),
+        };
         // A new group has no underlying store that determines its format.
         if !format.objects().has_groups() {
             format = view.formats().of(&*dir)?;

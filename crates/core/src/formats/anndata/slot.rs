@@ -194,10 +194,7 @@ fn split<'a>(base: &dyn Base, path: &'a [String]) -> Result<Option<(&'a [String]
 
 /// Returns the directory at a path from the root of the store.
 pub(super) fn directory(base: &dyn Base, path: &[String]) -> Result<Option<Arc<dyn Directory>>> {
-    Ok(match base.in_store(path, "")? {
-        Some(Node::Directory(dir)) => Some(dir),
-        _ => None,
-    })
+    Ok(base.in_store(path, "")?.and_then(Node::directory))
 }
 
 /// Returns the name of the index of a table.

@@ -68,13 +68,6 @@ fn changed(base: Ownership) -> Ownership {
     }
 }
 
-fn directory(node: Option<Node>) -> Option<Arc<dyn Directory>> {
-    match node {
-        Some(Node::Directory(dir)) => Some(dir),
-        _ => None,
-    }
-}
-
 impl Root {
     /// Makes the root; `base` is the repository as its tables have it.
     pub fn new(checkout: Arc<Checkout>, base: Arc<dyn Directory>) -> Self {
@@ -131,7 +124,7 @@ impl StageDirectory {
         if let Some(known) = known.filter(|known| known.is_current()) {
             return Ok(known);
         }
-        let base = directory(self.root.lookup(STAGE)?);
+        let base = self.root.lookup(STAGE)?.and_then(Node::directory);
         let base = base.ok_or_else(|| Error::damaged("the staging area is gone"))?;
         *lock(&self.known) = Some(base.clone());
         Ok(base)
@@ -328,9 +321,12 @@ impl StagedColumn {
         {
             return Ok(base.clone());
         }
-        let column = directory(stage.lookup(&visible(&self.column, ""))?);
+        let column = stage.lookup(&visible(&self.column, ""))?;
+        let column = column.and_then(Node::directory);
         let base = match (&self.sample, column) {
-            (Some(sample), Some(column)) => directory(column.lookup(&key::shown(sample, ""))?),
+            (Some(sample), Some(column)) => column
+                .lookup(&key::shown(sample, ""))?
+                .and_then(Node::directory),
             (_, column) => column,
         };
         *lock(&self.known) = Some((stage, base.clone()));
