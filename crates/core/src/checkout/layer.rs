@@ -202,12 +202,15 @@ impl Layer {
     /// Returns how many objects the layer stores or restores, and how many it deletes.
     pub fn count(&self) -> (usize, usize) {
         let pending = self.pending.lock();
-        let all = pending.now().count();
-        let deleted = pending.now().filter(|(_, stored)| stored.is_none());
-        let deleted = deleted.count();
         let restored = pending.recorded().restored.keys();
         let restored = restored.filter(|key| pending.get(key).is_none()).count();
-        (all - deleted + restored, deleted)
+        let counted = (restored, 0);
+        pending
+            .now()
+            .fold(counted, |(present, deleted), (_, state)| match state {
+                Some(_) => (present + 1, deleted),
+                None => (present, deleted + 1),
+            })
     }
 
     /// Returns whether an object is stored in the layer.
