@@ -22,7 +22,7 @@ use crate::checkout::records::entry::{LayerEntry, StoredAgain};
 use crate::checkout::records::fit::StoreIdentity;
 use crate::checkout::records::form::Form;
 use crate::checkout::records::index::{ObjectChange, StoredObject};
-use crate::checkout::records::layer_files::{CommitId, LayerFiles, directory_of};
+use crate::checkout::records::layer_files::{CommitId, LayerFiles, directory_of, note};
 use crate::checkout::records::names::checkout_of;
 use crate::checkout::records::record_log::{self, LogRecord};
 use npyfs_base::error::{Error, Result};
@@ -339,8 +339,7 @@ fn records(layers: &[LayerFiles]) -> Result<Vec<Record>> {
     }
     let mut latest: BTreeMap<&str, i64> = BTreeMap::new();
     for (directory, time) in layers.iter().flat_map(LayerFiles::changes) {
-        let known = latest.entry(directory).or_insert(time);
-        *known = time.max(*known);
+        note(&mut latest, directory, time);
     }
     let mut last: BTreeMap<&str, usize> = BTreeMap::new();
     for (at, layer) in layers.iter().enumerate() {

@@ -88,9 +88,7 @@ impl FromIterator<(String, i64)> for DirectoryTimes {
 impl DirectoryTimes {
     /// Notes that a directory was changed at a time.
     pub(in crate::checkout) fn note(&mut self, key: String, time: i64) {
-        let latest = Arc::make_mut(self.0.get_or_insert_default());
-        let known = latest.entry(key).or_insert(time);
-        *known = time.max(*known);
+        note(Arc::make_mut(self.0.get_or_insert_default()), key, time);
     }
 
     /// Returns all directories and times.
@@ -98,6 +96,12 @@ impl DirectoryTimes {
         let times = self.0.iter().flat_map(|times| times.iter());
         times.map(|(key, time)| (key, *time))
     }
+}
+
+/// Notes that a directory was changed at a time, among the latest times of all directories.
+pub(in crate::checkout) fn note<K: Ord>(latest: &mut BTreeMap<K, i64>, directory: K, time: i64) {
+    let known = latest.entry(directory).or_insert(time);
+    *known = time.max(*known);
 }
 
 /// The files of a layer and the objects in them.
