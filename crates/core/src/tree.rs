@@ -10,6 +10,7 @@ pub mod inode;
 pub mod name;
 pub mod overlay;
 pub mod path;
+pub mod prefix;
 pub mod subtree;
 pub mod suggestion;
 

@@ -32,6 +32,7 @@ use crate::store::encode::array::NpyArray;
 use crate::store::format::{Parts, Registry, Sets};
 use crate::store::object;
 use crate::tree::name::{self, unescape};
+use crate::tree::prefix;
 use crate::tree::{Directory, Node};
 use layout::Layout;
 use npyfs_base::error::{Error, ErrorKind, Result, readable};
@@ -471,16 +472,7 @@ pub(in crate::checkout) fn joined(layers: &[LayerFiles]) -> ExportedChanges {
     let mut changes = ExportedChanges::new();
     for layer in layers {
         for (key, entry) in &layer.entries {
-            let below = format!("{key}/");
-            let hidden: Vec<String> = changes
-                .range(below.clone()..)
-                .map(|(key, _)| key)
-                .take_while(|key| key.starts_with(&below))
-                .cloned()
-                .collect();
-            for key in hidden {
-                changes.remove(&key);
-            }
+            prefix::remove(&mut changes, format!("{key}/"));
             let change = match (entry, entry.file(&layer.dir)) {
                 (_, Some((dir, stored))) => ExportedChange::Stored(dir.clone(), stored.clone()),
                 (LayerEntry::Uncovered(time), _) => ExportedChange::Restored(*time),

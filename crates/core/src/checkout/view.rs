@@ -33,6 +33,7 @@ use crate::store::against::Against;
 use crate::store::format::{Format, Registry};
 use crate::tree::name::{self, SUFFIXES, unescape};
 use crate::tree::path::walk;
+use crate::tree::prefix;
 use crate::tree::{Directory, Node};
 use directory::ViewDirectory;
 use fits::Pile;
@@ -294,10 +295,10 @@ impl View {
             return Vec::new();
         };
         let start = attribute::start(key).into_bytes();
-        let changed = objects.by_key.range(start.clone()..);
-        let changed = changed.take_while(|(key, _)| key.starts_with(&start));
-        let changed = changed.map(|(key, said)| (unescape(&key[start.len()..]), said.clone()));
-        changed.collect()
+        let name = start.len();
+        prefix::entries(&objects.by_key, start)
+            .map(|(key, said)| (unescape(&key[name..]), said.clone()))
+            .collect()
     }
 
     /// Returns whether layers change attributes of the object at a key.
@@ -374,10 +375,8 @@ impl View {
 
     /// Returns whether a layer has an object below a key.
     fn has_below(&self, key: &[u8]) -> bool {
-        let start = join(key, b"");
         let objects = self.objects();
-        let below = objects.by_key.range(start.clone()..);
-        let mut below = below.take_while(|(key, _)| key.starts_with(&start));
+        let mut below = prefix::entries(&objects.by_key, join(key, b""));
         below.any(|(_, said)| said.object().is_some())
     }
 
@@ -519,17 +518,7 @@ impl Objects {
     }
 
     fn set(&mut self, key: &[u8], said: KeyState, time: Option<SystemTime>, dir: bool) {
-        let below = [key, b"/"].concat();
-        let old: Vec<_> = self
-            .by_key
-            .range(below.clone()..)
-            .map(|(key, _)| key)
-            .take_while(|key| key.starts_with(&below))
-            .cloned()
-            .collect();
-        for key in old {
-            self.by_key.remove(&key);
-        }
+        prefix::remove(&mut self.by_key, [key, b"/"].concat());
         self.by_key.insert(key.to_vec(), said);
         if let Some(time) = time {
             self.changed(split(key).0, time);

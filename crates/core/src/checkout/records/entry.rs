@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use super::attribute;
 use super::index::{PathState, StoredObject};
+use crate::tree::prefix;
 use npyfs_io::dir::Dir;
 
 /// The state that a layer gives the object at a key. It hides everything in lower layers at the key and below it.
@@ -91,9 +92,7 @@ pub fn forget_old_attributes(entries: &mut BTreeMap<String, LayerEntry>, key: &s
         };
         (attribute::nearest(object, file) != stored.of).then(|| key.clone())
     };
-    let all = entries.range(below.clone()..);
-    let all = all.take_while(|(key, _)| key.starts_with(&below));
-    let old: Vec<String> = all.filter_map(is_old).collect();
+    let old: Vec<String> = prefix::entries(entries, below).filter_map(is_old).collect();
     for key in old {
         entries.remove(&key);
     }

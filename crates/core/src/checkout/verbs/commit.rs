@@ -25,6 +25,7 @@ use crate::checkout::records::names::check_name;
 use crate::checkout::records::record_log::Unread;
 use crate::checkout::view::{View, rules};
 use crate::store::against::AxisEntries;
+use crate::tree::prefix;
 use npyfs_base::error::{Error, ErrorKind, Result};
 use npyfs_io::dir::Dir;
 use npyfs_io::storage::Storage;
@@ -542,9 +543,8 @@ fn meet(
     let mut met = unseen(ours, changes, below);
     // A group with attributes of its own is more than its name.
     let has_attributes = |key: &str| {
-        let start = attribute::start(key);
-        let mut from = ours.entries.range(start.clone()..);
-        from.next().is_some_and(|(key, _)| key.starts_with(&start))
+        let mut own = prefix::entries(&ours.entries, attribute::start(key));
+        own.next().is_some()
     };
     let shared: BTreeSet<String> = met
         .iter()

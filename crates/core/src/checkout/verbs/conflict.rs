@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::checkout::records::entry::LayerEntry;
 use crate::checkout::records::layer_files::LayerEntries;
+use crate::tree::prefix;
 
 /// An object of the layer that conflicts with one of a committed layer.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -45,11 +46,7 @@ pub fn conflicts(ours: &LayerEntries, theirs: &LayerEntries, commit: usize) -> V
         if let Some(stored) = theirs.get(key) {
             meet(key, stored);
         }
-        let below = format!("{key}/");
-        for (other, stored) in theirs.range(below.clone()..) {
-            if !other.starts_with(&below) {
-                break;
-            }
+        for (other, stored) in prefix::entries(theirs, format!("{key}/")) {
             meet(other, stored);
         }
         for axis in axes(key) {
@@ -58,10 +55,7 @@ pub fn conflicts(ours: &LayerEntries, theirs: &LayerEntries, commit: usize) -> V
             }
         }
         if let Some((dir, _)) = axis(key) {
-            for (other, stored) in theirs.range(dir.to_owned()..) {
-                if !other.starts_with(dir) {
-                    break;
-                }
+            for (other, stored) in prefix::entries(theirs, dir.to_owned()) {
                 if axes(other).any(|used| used == *key) {
                     meet(other, stored);
                 }

@@ -25,6 +25,7 @@ use crate::checkout::records::layer_files::LayerFiles;
 use crate::checkout::view::{View, forms, rules};
 use crate::tree::Directory;
 use crate::tree::name::SUFFIXES;
+use crate::tree::prefix;
 use npyfs_base::error::{Error, Result};
 use npyfs_hdf5::Creator;
 use npyfs_hdf5::program::program;
@@ -559,10 +560,7 @@ impl ObjectStates {
 
     /// Returns the objects below a key that layers mention.
     pub(super) fn below(&self, key: &str) -> impl Iterator<Item = (&str, ObjectState)> {
-        let start = format!("{key}/");
-        let below = self.0.range(start.clone()..);
-        below
-            .take_while(move |(key, _)| key.starts_with(&start))
-            .map(|(key, &state)| (key.as_str(), state))
+        let below = prefix::entries(&self.0, format!("{key}/"));
+        below.map(|(key, &state)| (key.as_str(), state))
     }
 }

@@ -14,6 +14,7 @@ use crate::store::against;
 use crate::tree::array::{ArrayDescription, Presence, StoredArray};
 use crate::tree::name::{unescape, visible_with};
 use crate::tree::overlay::{self, Added, Overlay};
+use crate::tree::prefix;
 use crate::tree::{Directory, Node, Scales, VirtualFile, info};
 use npyfs_base::error::{Result, readable};
 use npyfs_base::npy::dtype::{DType, Kind, Order};
@@ -89,11 +90,9 @@ impl ViewDirectory {
     fn keys(&self) -> BTreeMap<Vec<u8>, KeyState> {
         let objects = self.view.objects();
         let start = self.start();
-        objects
-            .by_key
-            .range(start.clone()..)
-            .take_while(|(key, _)| key.starts_with(&start))
-            .filter(|(key, _)| !key[start.len()..].contains(&b'/'))
+        let name = start.len();
+        prefix::entries(&objects.by_key, start)
+            .filter(|(key, _)| !key[name..].contains(&b'/'))
             .map(|(key, said)| (key.clone(), said.clone()))
             .collect()
     }
@@ -102,13 +101,11 @@ impl ViewDirectory {
     fn implied(&self) -> BTreeSet<Vec<u8>> {
         let objects = self.view.objects();
         let start = self.start();
-        objects
-            .by_key
-            .range(start.clone()..)
-            .take_while(|(key, _)| key.starts_with(&start))
+        let name = start.len();
+        prefix::entries(&objects.by_key, start)
             .filter(|(_, said)| said.object().is_some())
             .filter_map(|(key, _)| {
-                let rest = &key[start.len()..];
+                let rest = &key[name..];
                 let end = rest.iter().position(|&b| b == b'/')?;
                 Some(rest[..end].to_vec())
             })
@@ -168,9 +165,8 @@ impl Overlay for ViewDirectory {
 
     fn is_unchanged(&self) -> bool {
         let objects = self.view.objects();
-        let start = self.start();
-        let mut below = objects.by_key.range(start.clone()..);
-        self.origin.is_none() && below.next().is_none_or(|(key, _)| !key.starts_with(&start))
+        let mut below = prefix::entries(&objects.by_key, self.start());
+        self.origin.is_none() && below.next().is_none()
     }
 
     fn added(&self, name: &[u8]) -> Result<Option<Node>> {

@@ -14,6 +14,7 @@ use crate::formats::hangar::sample::SampleContent;
 use crate::formats::hangar::{key, lock};
 use crate::tree::name::{unescape, visible};
 use crate::tree::overlay::{Added, Overlay};
+use crate::tree::prefix;
 use crate::tree::{Directory, Node, VirtualFile};
 use npyfs_base::error::{Error, Result};
 use npyfs_base::npy;
@@ -237,14 +238,14 @@ impl StagedColumn {
             None => Vec::new(),
         };
         self.checkout.look(&self.column, |change| {
-            let rows = change.map(|change| change.rows.range(prefix.clone()..));
+            let start = prefix.len();
+            let rows = change.map(|change| prefix::entries(&change.rows, prefix));
             let rows = rows.into_iter().flatten();
-            rows.map_while(|(stored, row)| Some((stored.strip_prefix(&prefix[..])?, row)))
-                .filter_map(|(own, row)| {
-                    let node = self.pending(row.clone()?);
-                    Some((key::shown(own, suffix), node))
-                })
-                .collect()
+            rows.filter_map(|(stored, row)| {
+                let node = self.pending(row.clone()?);
+                Some((key::shown(&stored[start..], suffix), node))
+            })
+            .collect()
         })
     }
 
@@ -253,10 +254,9 @@ impl StagedColumn {
         let prefix = [sample, b":"].concat();
         self.checkout.look(&self.column, |change| {
             change.is_some_and(|change| {
-                let mut rows = change.rows.range(prefix.clone()..);
                 change.emptied.contains(sample)
                     || change.rows.contains_key(sample)
-                    || rows.next().is_some_and(|(key, _)| key.starts_with(&prefix))
+                    || prefix::entries(&change.rows, prefix).next().is_some()
             })
         })
     }
@@ -280,12 +280,8 @@ impl StagedColumn {
         let prefix = [sample, b":"].concat();
         let shown = self.checkout.look(&self.column, |change| {
             change.is_some_and(|change| {
-                let mut rows = change.rows.range(prefix.clone()..);
                 change.emptied.contains(sample)
-                    || rows
-                        .by_ref()
-                        .take_while(|(key, _)| key.starts_with(&prefix))
-                        .any(|(_, row)| row.is_some())
+                    || prefix::entries(&change.rows, prefix).any(|(_, row)| row.is_some())
             })
         });
         let below = self.of_sample(sample);
