@@ -247,12 +247,27 @@ mod tests {
         }))
     }
 
+    /// The methods that the toys must have and that no test looks at.
+    macro_rules! nothing_of_its_own {
+        () => {
+            fn ownership(&self) -> Ownership {
+                Ownership::UNKNOWN
+            }
+
+            fn is_current(&self) -> bool {
+                true
+            }
+
+            fn info(&self) -> Result<Json> {
+                Ok(json!({}))
+            }
+        };
+    }
+
     struct Below;
 
     impl Directory for Below {
-        fn ownership(&self) -> Ownership {
-            Ownership::UNKNOWN
-        }
+        nothing_of_its_own!();
 
         fn list(&self) -> Result<Arc<Listing>> {
             let entries = [b"a", b"b", b"c"].map(|name| (name.to_vec(), from("below")));
@@ -263,20 +278,12 @@ mod tests {
             Ok(Arc::new(listing))
         }
 
-        fn is_current(&self) -> bool {
-            true
-        }
-
         fn is_object(&self) -> bool {
             true
         }
 
         fn format(&self) -> Result<&'static str> {
             Ok("daf")
-        }
-
-        fn info(&self) -> Result<Json> {
-            Ok(json!({}))
         }
     }
 
@@ -333,17 +340,7 @@ mod tests {
             })
         }
 
-        fn ownership(&self) -> Ownership {
-            Ownership::UNKNOWN
-        }
-
-        fn is_current(&self) -> bool {
-            true
-        }
-
-        fn info(&self) -> Result<Json> {
-            Ok(json!({}))
-        }
+        nothing_of_its_own!();
     }
 
     fn place(node: &Node) -> String {
@@ -427,17 +424,7 @@ mod tests {
             Ok(Added::default())
         }
 
-        fn ownership(&self) -> Ownership {
-            Ownership::UNKNOWN
-        }
-
-        fn is_current(&self) -> bool {
-            true
-        }
-
-        fn info(&self) -> Result<Json> {
-            Ok(json!({}))
-        }
+        nothing_of_its_own!();
     }
 
     #[test]
