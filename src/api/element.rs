@@ -4,6 +4,7 @@ use half::f16;
 use num_complex::Complex;
 
 use npyfs_base::npy::dtype::{DType, Kind, Order};
+use npyfs_core::store::encode::ucs4;
 
 /// A type that elements of a store can be read as, without loss and without guessing:
 ///
@@ -186,13 +187,7 @@ impl sealed::Encode for bool {
 impl sealed::Encode for String {
     fn encode<'a>(elements: impl Iterator<Item = &'a Self>) -> (DType, Vec<u8>) {
         let texts: Vec<&Self> = elements.collect();
-        let width = texts.iter().map(|text| text.chars().count()).max();
-        let width = width.unwrap_or(0).max(1);
-        let padded = texts.iter().flat_map(|text| {
-            let letters = text.chars().map(u32::from).chain(std::iter::repeat(0));
-            letters.take(width).flat_map(u32::to_le_bytes)
-        });
-        (DType::text(width), padded.collect())
+        ucs4::elements(&texts)
     }
 }
 

@@ -9,6 +9,7 @@ use super::float::{FloatForm, Width, alone, complex_alone};
 use npyfs_base::npy::dtype::{DType, Field, Kind, Order};
 use npyfs_base::npy::repr;
 use npyfs_base::printable;
+use npyfs_core::store::encode::ucs4;
 
 /// Elements of a subarray from which on its ends are printed, and how many of each.
 const THRESHOLD: usize = 100;
@@ -501,17 +502,7 @@ fn long_double(bits: u128) -> f64 {
 
 /// Returns the characters of text in four bytes each, without the NULs at its end.
 pub(super) fn characters(bytes: &[u8], order: Order) -> Vec<u32> {
-    let (codes, _) = bytes.as_chunks::<4>();
-    let read = |code: &[u8; 4]| match order {
-        Order::Big => u32::from_be_bytes(*code),
-        _ => u32::from_le_bytes(*code),
-    };
-    let end = codes.iter().rposition(|code| *code != [0; 4]);
-    codes
-        .iter()
-        .take(end.map_or(0, |at| at + 1))
-        .map(read)
-        .collect()
+    ucs4::characters(bytes, order).collect()
 }
 
 /// Returns text of `unit` bytes a character without the NULs at its end.

@@ -5,6 +5,7 @@
 
 use serde_json::Value as Json;
 
+use super::encode::ucs4;
 use npyfs_base::error::{Error, ErrorKind, Result};
 use npyfs_base::npy::dtype::{DType, Kind, Order};
 use npyfs_hdf5::{MAX_SMALL_ATTRIBUTE, NewAttribute, Value};
@@ -150,17 +151,8 @@ fn is_text(dtype: &DType) -> bool {
 
 /// Returns a value of texts.
 fn texts(texts: &[&str], shape: Vec<u64>) -> Value {
-    let width = texts.iter().map(|text| text.chars().count()).max();
-    let width = width.unwrap_or(0).max(1);
-    let padded = texts.iter().flat_map(|text| {
-        let letters = text.chars().chain(std::iter::repeat('\0'));
-        letters.take(width).flat_map(|c| u32::from(c).to_le_bytes())
-    });
-    Value {
-        dtype: DType::text(width),
-        shape,
-        data: padded.collect(),
-    }
+    let (dtype, data) = ucs4::elements(texts);
+    Value { dtype, shape, data }
 }
 
 fn of_json(json: &Json, before: Option<&Value>) -> std::result::Result<Value, String> {

@@ -9,6 +9,7 @@ pub(crate) mod array;
 pub(crate) mod contents;
 pub mod integers;
 pub(crate) mod text;
+pub mod ucs4;
 
 use std::sync::Arc;
 

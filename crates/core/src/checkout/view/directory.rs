@@ -11,13 +11,14 @@ use serde_json::{Value as Json, json};
 use super::object::{KeyState, Origin};
 use super::{View, join, stem};
 use crate::store::against;
+use crate::store::encode::ucs4;
 use crate::tree::array::{ArrayDescription, Presence, StoredArray};
 use crate::tree::name::{unescape, visible_with};
 use crate::tree::overlay::{self, Added, Overlay};
 use crate::tree::prefix;
 use crate::tree::{Directory, Node, Scales, VirtualFile, info};
 use npyfs_base::error::{Result, readable};
-use npyfs_base::npy::dtype::{DType, Kind, Order};
+use npyfs_base::npy::dtype::{DType, Kind};
 use npyfs_hdf5::{Attribute, Value};
 use npyfs_io::content::Content;
 use npyfs_io::file::Ownership;
@@ -344,11 +345,7 @@ pub(super) fn names(list: &Attribute) -> Option<Vec<String>> {
     let name = |element: &[u8]| match kind {
         Kind::Bytes => String::from_utf8(element.to_vec()).ok(),
         Kind::Text => {
-            let codes = element.as_chunks::<4>().0.iter();
-            let codes = codes.map(|code| match order {
-                Order::Big => u32::from_be_bytes(*code),
-                Order::Little | Order::None => u32::from_le_bytes(*code),
-            });
+            let codes = ucs4::characters(element, *order);
             codes.map(char::from_u32).collect()
         }
         _ => None,
@@ -361,16 +358,11 @@ pub(super) fn names(list: &Attribute) -> Option<Vec<String>> {
 
 /// Returns the value for a list of names.
 pub(super) fn value(names: &[String]) -> Value {
-    let width = names.iter().map(|name| name.chars().count()).max();
-    let width = width.unwrap_or(0).max(1);
-    let padded = names.iter().flat_map(|name| {
-        let letters = name.chars().chain(std::iter::repeat('\0'));
-        letters.take(width).flat_map(|c| u32::from(c).to_le_bytes())
-    });
+    let (dtype, data) = ucs4::elements(names);
     Value {
-        dtype: DType::text(width),
+        dtype,
         shape: vec![names.len() as u64],
-        data: padded.collect(),
+        data,
     }
 }
 

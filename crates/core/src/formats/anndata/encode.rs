@@ -14,7 +14,7 @@ use crate::store::base::{Base, invalid, unsupported};
 use crate::store::encode::add_dataset;
 use crate::store::encode::array::NpyArray;
 use crate::store::encode::integers::Integers;
-use crate::store::encode::{ObjectKey, Plan, single, text};
+use crate::store::encode::{ObjectKey, Plan, single, text, ucs4};
 use crate::store::object::NewFile;
 use crate::store::part::Part;
 use crate::store::target::Deletion;
@@ -259,18 +259,13 @@ pub(super) fn exported(
         codes.extend_from_slice(&code[..size]);
         Ok(())
     })?;
-    let width = ordered.iter().map(|text| text.chars().count()).max();
-    let width = width.unwrap_or(0).max(1);
-    let padded = ordered.iter().flat_map(|text| {
-        let letters = text.chars().map(u32::from).chain(std::iter::repeat(0));
-        letters.take(width).flat_map(u32::to_le_bytes)
-    });
+    let (dtype, categories) = ucs4::elements(&ordered);
     let array = |dtype, rows, data| NpyArray {
         dtype,
         shape: vec![rows],
         data: Arc::new(InMemory(data)),
     };
-    let categories = array(DType::text(width), count, padded.collect());
+    let categories = array(dtype, count, categories);
     let codes = array(DType::int(size), rows, codes);
     let mut new = NewFile::default();
     add_categorical(&mut new, key, (&codes, &categories), false)?;

@@ -3,7 +3,8 @@
 //! Source: anndata 0.12, `docs/fileformat-prose`; before 0.7 sparse matrices had the attributes of h5sparse.
 
 use crate::formats::sparse::{SparseOrder, dimensions};
-use npyfs_base::npy::dtype::{DType, Kind, Order};
+use crate::store::encode::ucs4;
+use npyfs_base::npy::dtype::{DType, Kind};
 use npyfs_hdf5::{Attribute, Value};
 
 pub(super) const TYPE: &str = "encoding-type";
@@ -92,12 +93,8 @@ fn texts(value: &Value) -> Option<Vec<String>> {
             Some(String::from_utf8_lossy(element).into_owned())
         }
         Kind::Text => {
-            let letters = element.as_chunks::<4>().0.iter().map(|code| match order {
-                Order::Big => u32::from_be_bytes(*code),
-                Order::Little | Order::None => u32::from_le_bytes(*code),
-            });
-            let text: Option<String> = letters.map(char::from_u32).collect();
-            Some(text?.trim_end_matches('\0').to_owned())
+            let codes = ucs4::characters(element, *order);
+            codes.map(char::from_u32).collect()
         }
         _ => None,
     };
@@ -107,6 +104,7 @@ fn texts(value: &Value) -> Option<Vec<String>> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use npyfs_base::npy::dtype::Order;
 
     #[test]
     fn text_of_any_kind_is_read() {

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use super::array::NpyArray;
 use super::contents::{Mapped, Zeros};
+use super::ucs4;
 use crate::store::base::invalid;
 use npyfs_base::error::Result;
 use npyfs_base::npy::dtype::{Kind, Order};
@@ -18,21 +19,12 @@ const WIDEST: usize = 64 << 20;
 
 /// One element of `<U` in UTF-8, without its padding, appended.
 pub(crate) fn encode(element: &[u8], order: Order, out: &mut Vec<u8>) -> Result<()> {
-    let mut end = out.len();
     let mut bytes = [0; 4];
-    for code in element.as_chunks::<4>().0 {
-        let code = match order {
-            Order::Big => u32::from_be_bytes(*code),
-            Order::Little | Order::None => u32::from_le_bytes(*code),
-        };
+    for code in ucs4::characters(element, order) {
         let letter = char::from_u32(code)
             .ok_or_else(|| invalid(format!("the text holds {code:#x}, which is no character")))?;
         out.extend_from_slice(letter.encode_utf8(&mut bytes).as_bytes());
-        if code != 0 {
-            end = out.len();
-        }
     }
-    out.truncate(end);
     Ok(())
 }
 

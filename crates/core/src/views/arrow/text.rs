@@ -10,6 +10,7 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 
 use super::elements::Elements;
+use crate::store::encode::ucs4;
 use npyfs_base::error::{Error, Result};
 use npyfs_base::npy::dtype::{DType, Kind, Order};
 use npyfs_io::content::Content;
@@ -52,13 +53,7 @@ impl Encoding {
         match self {
             Self::Bytes => out.extend_from_slice(trimmed(element)),
             Self::Ucs4(order) => {
-                let codes = element.as_chunks::<4>().0;
-                let end = codes.iter().rposition(|code| *code != [0; 4]);
-                for code in &codes[..end.map_or(0, |last| last + 1)] {
-                    let code = match order {
-                        Order::Big => u32::from_be_bytes(*code),
-                        Order::Little | Order::None => u32::from_le_bytes(*code),
-                    };
+                for code in ucs4::characters(element, order) {
                     let letter = char::from_u32(code).unwrap_or(char::REPLACEMENT_CHARACTER);
                     out.extend_from_slice(letter.encode_utf8(&mut [0; 4]).as_bytes());
                 }
