@@ -1,10 +1,11 @@
 //! `npyfs cat`: writes the bytes of one virtual file to standard output.
 
-use std::io::{ErrorKind, IsTerminal, Write};
+use std::io::{IsTerminal, Write};
 use std::path::PathBuf;
 use std::sync::Arc;
 
 use crate::cli::CliError;
+use crate::cli::output;
 use crate::cli::place::{Place, places};
 use crate::cli::progress::Progress;
 use crate::cli::store::StoreArgs;
@@ -55,15 +56,9 @@ fn write(place: &Place) -> Result<(), CliError> {
                 at += bytes.len() as u64;
                 progress.iter().for_each(|progress| progress.set(at));
             }
-            // The reader has closed the pipe.
-            Err(e) if e.kind() == ErrorKind::BrokenPipe => return Ok(()),
-            Err(e) => return Err(CliError::object(format!("standard output: {e}"))),
+            // The reader may have closed the pipe.
+            outcome => return output::written(outcome),
         }
     }
-    match out.flush() {
-        Err(e) if e.kind() != ErrorKind::BrokenPipe => {
-            Err(CliError::object(format!("standard output: {e}")))
-        }
-        _ => Ok(()),
-    }
+    output::written(out.flush())
 }

@@ -13,7 +13,7 @@ use std::sync::Arc;
 use serde::Serialize;
 use serde_json::Value as Json;
 
-use crate::cli::output::{JsonList, Name, OutputFormat, kind};
+use crate::cli::output::{self, JsonList, Name, OutputFormat, kind};
 use crate::cli::pattern::Pattern;
 use crate::cli::place::{Place, places};
 use crate::cli::store::StoreArgs;
@@ -251,12 +251,7 @@ pub fn run(args: &Args) -> Result<(), CliError> {
         false => Ok(()),
     };
     let ended = ended.and_then(|()| search.out.flush());
-    match searched?.and(ended) {
-        Err(e) if e.kind() != io::ErrorKind::BrokenPipe => {
-            return Err(CliError::object(format!("standard output: {e}")));
-        }
-        _ => {}
-    }
+    output::written(searched?.and(ended))?;
     match search.failures {
         0 => Ok(()),
         1 => Err(CliError::object(

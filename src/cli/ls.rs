@@ -10,7 +10,7 @@ use std::time::SystemTime;
 use serde::Serialize;
 
 use crate::cli::figures::{rounded, shape};
-use crate::cli::output::{JsonList, Name, OutputFormat, has_colour, kind};
+use crate::cli::output::{self, JsonList, Name, OutputFormat, has_colour, kind};
 use crate::cli::place::{Place, places};
 use crate::cli::progress::Progress;
 use crate::cli::store::StoreArgs;
@@ -188,12 +188,7 @@ pub fn run(args: &Args) -> Result<(), CliError> {
         false => Ok(()),
     };
     let ended = ended.and_then(|()| printer.out.flush());
-    match listed?.and(ended) {
-        Err(e) if e.kind() != io::ErrorKind::BrokenPipe => {
-            return Err(CliError::object(format!("standard output: {e}")));
-        }
-        _ => {}
-    }
+    output::written(listed?.and(ended))?;
     let Printer {
         out,
         mut failures,

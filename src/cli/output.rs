@@ -158,7 +158,12 @@ pub fn print_json(value: &(impl Serialize + ?Sized)) -> Result<(), CliError> {
 /// Writes to the standard output; a reader that went away is no error.
 pub fn print(text: &[u8]) -> Result<(), CliError> {
     let mut out = io::stdout().lock();
-    match out.write_all(text).and_then(|()| out.flush()) {
+    written(out.write_all(text).and_then(|()| out.flush()))
+}
+
+/// Converts the outcome of writing to the standard output; a reader that went away is no error.
+pub fn written(outcome: io::Result<()>) -> Result<(), CliError> {
+    match outcome {
         Err(e) if e.kind() != io::ErrorKind::BrokenPipe => {
             Err(CliError::object(format!("standard output: {e}")))
         }

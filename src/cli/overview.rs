@@ -19,7 +19,7 @@ use serde_json::Value as Json;
 
 use crate::cli::CliError;
 use crate::cli::figures::{self, Table, shape};
-use crate::cli::output::{Name, kind, print_json};
+use crate::cli::output::{self, Name, kind, print_json};
 use npyfs_base::error::Result;
 use npyfs_base::printable::{self, line};
 use npyfs_core::tree::{Directory, Listing, Node};
@@ -305,12 +305,7 @@ pub fn print_tree(dir: &Arc<dyn Directory>, depth: Depth) -> Outcome {
     if left > 0 {
         written = written.and_then(|()| writeln!(out, "... and {left} more; --all shows all"));
     }
-    match written.and_then(|()| out.flush()) {
-        Err(e) if e.kind() != io::ErrorKind::BrokenPipe => {
-            return Err(CliError::object(format!("standard output: {e}")));
-        }
-        _ => {}
-    }
+    output::written(written.and_then(|()| out.flush()))?;
     done.map_err(|e| CliError::object(e.message))
 }
 
