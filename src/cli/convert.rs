@@ -172,11 +172,7 @@ pub fn run(args: &Args) -> Result<(), CliError> {
         )?;
         return copied_report(args, to.name(), copied).print(args.json);
     }
-    if lies_in(&args.new, path) {
-        let inside = ErrorKind::Os(libc::EINVAL);
-        let why = "it would lie in the directory that is converted";
-        return Err(failed(&Error::new(inside, why)));
-    }
+    check_outside(&args.new, path).map_err(|e| failed(&e))?;
     end_cleanly().map_err(|e| CliError::store(e.to_string()))?;
     let place = NewPlace::new(&args.new).map_err(|e| failed(&e))?;
     let message = format!("npyfs convert {}", path.display());
@@ -362,16 +358,19 @@ fn open(source: &StoreArgs, takes_many: bool) -> Result<Source, CliError> {
     })
 }
 
-/// Returns whether the path `new` lies in a directory.
-fn lies_in(new: &Path, dir: &Path) -> bool {
+/// Refuses a path `new` that lies in the directory that is converted.
+fn check_outside(new: &Path, dir: &Path) -> error::Result<()> {
     let parent = match new.parent() {
         Some(parent) if !parent.as_os_str().is_empty() => parent,
         _ => Path::new("."),
     };
     match (parent.canonicalize(), dir.canonicalize()) {
-        (Ok(parent), Ok(dir)) => parent.starts_with(dir),
+        (Ok(parent), Ok(dir)) if parent.starts_with(&dir) => Err(Error::new(
+            ErrorKind::Os(libc::EINVAL),
+            "it would lie in the directory that is converted",
+        )),
         // A missing path is an error of the step that needs it.
-        _ => false,
+        _ => Ok(()),
     }
 }
 
@@ -440,11 +439,7 @@ fn write_zarr(args: &Args, view: View) -> Result<(), CliError> {
             source.path.display()
         )));
     };
-    if lies_in(&args.new, &source.path) {
-        let inside = ErrorKind::Os(libc::EINVAL);
-        let why = "it would lie in the directory that is converted";
-        return Err(failed(&Error::new(inside, why)));
-    }
+    check_outside(&args.new, &source.path).map_err(|e| failed(&e))?;
     end_cleanly().map_err(|e| CliError::store(e.to_string()))?;
     let root = fs.view(view);
     let refused = |e: Error| CliError::object(format!("{}: {e}", source.path.display()));
