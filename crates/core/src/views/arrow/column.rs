@@ -355,15 +355,26 @@ impl Making<'_> {
 
     /// Returns which elements are there; `None` if all are.
     fn validity(&mut self, of: Elements, test: Test) -> Result<Option<Validity>, Unfit> {
+        let missing = self.missing(&of, |element| Ok(!test.holds(element)))?;
+        Ok(missing.map(|missing| Validity { of, test, missing }))
+    }
+
+    /// Returns how many elements of each batch are missing; `None` if none are.
+    fn missing(
+        &mut self,
+        of: &Elements,
+        is_missing: impl Fn(&[u8]) -> Result<bool, Unfit>,
+    ) -> Result<Option<Arc<Finding>>, Unfit> {
         let batches = self.batches;
         let missing = self.survey.find(|| {
-            readable(&of, batches)?;
+            readable(of, batches)?;
             let mut counts = Vec::new();
             for rows in batches.iter() {
                 let mut count = 0;
                 of.scan(of.of_rows(&rows), |_, bytes| {
-                    let elements = bytes.chunks_exact(of.size());
-                    count += elements.filter(|element| !test.holds(element)).count() as u64;
+                    for element in bytes.chunks_exact(of.size()) {
+                        count += u64::from(is_missing(element)?);
+                    }
                     Ok::<_, Unfit>(())
                 })?;
                 counts.push(count);
@@ -371,7 +382,7 @@ impl Making<'_> {
             Ok(Finding::Missing(counts))
         })?;
         let is_any = matches!(&*missing, Finding::Missing(counts) if counts.iter().any(|&n| n > 0));
-        Ok(is_any.then_some(Validity { of, test, missing }))
+        Ok(is_any.then_some(missing))
     }
 
     /// Returns a column whose values are missing where a mask says so.
@@ -422,45 +433,27 @@ impl Making<'_> {
             order: turned.map_or(Order::Little, |_| Order::Big),
             is_signed,
         };
-        let (batches, length) = (self.batches, dictionary.length);
+        let length = dictionary.length;
         // The program that reads the table uses a code as an index of the values: a larger one would lead out of them.
-        let missing = self.survey.find(|| {
-            readable(&of, batches)?;
-            let mut counts = Vec::new();
-            for rows in batches.iter() {
-                let mut count = 0;
-                of.scan(rows, |_, bytes| {
-                    for element in bytes.chunks_exact(of.size()) {
-                        match number.read(element) {
-                            -1 => count += 1,
-                            code if u64::try_from(code).is_ok_and(|code| code < length) => {}
-                            code => {
-                                let why = format!("a code {code}, of {length} categories");
-                                return left_out(why);
-                            }
-                        }
-                    }
-                    Ok(())
-                })?;
-                counts.push(count);
-            }
-            Ok(Finding::Missing(counts))
+        let missing = self.missing(&of, |element| match number.read(element) {
+            -1 => Ok(true),
+            code if u64::try_from(code).is_ok_and(|code| code < length) => Ok(false),
+            code => left_out(format!("a code {code}, of {length} categories")),
         })?;
-        let is_any = matches!(&*missing, Finding::Missing(counts) if counts.iter().any(|&n| n > 0));
         let (key, value) = (codes.dtype, dictionary.values.dtype.clone());
         Ok(Column {
             dtype: DataType::Dictionary(Box::new(key), Box::new(value)),
-            values: match is_any {
-                true => Buffers::Codes {
+            values: match missing {
+                Some(_) => Buffers::Codes {
                     of: of.clone(),
                     number,
                 },
-                false => Buffers::Numbers {
+                None => Buffers::Numbers {
                     of: of.clone(),
                     turned,
                 },
             },
-            validity: is_any.then_some(Validity {
+            validity: missing.map(|missing| Validity {
                 of,
                 test: Test::NotNegative(number),
                 missing,
