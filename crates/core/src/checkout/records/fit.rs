@@ -42,6 +42,15 @@ pub struct Misfit {
     pub why: String,
 }
 
+/// Returns the misfits that are not among those of an earlier state.
+pub(in crate::checkout) fn new_misfits(before: &[Misfit], mut now: Vec<Misfit>) -> Vec<Misfit> {
+    now.retain(|misfit| {
+        let mut known = before.iter();
+        !known.any(|known| (known.layer, &known.key) == (misfit.layer, &misfit.key))
+    });
+    now
+}
+
 impl fmt::Display for Misfit {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self {

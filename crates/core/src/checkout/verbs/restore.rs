@@ -17,7 +17,7 @@ use crate::checkout::history::checkouts::{Checkouts, OpenCheckout};
 use crate::checkout::history::committed_layers::on_top;
 use crate::checkout::layer::Layer;
 use crate::checkout::records::entry::{LayerEntry, StoredAgain};
-use crate::checkout::records::fit::Misfit;
+use crate::checkout::records::fit::{Misfit, new_misfits};
 use crate::checkout::records::index::{
     IndexChanges, LayerBase, RestoredObject, StoredObject, nanoseconds,
 };
@@ -438,13 +438,7 @@ fn check_shown(
 
 /// Fails if objects would not fit the store any more, or if the store would violate rules that it does not now.
 fn check(before: &State, after: &State, touched: &BTreeSet<String>) -> Restored<()> {
-    let known = before.view.misfits();
-    let is_known = |misfit: &Misfit| {
-        let mut known = known.iter();
-        known.any(|known| (known.layer, &known.key) == (misfit.layer, &misfit.key))
-    };
-    let mut misfits = after.view.misfits();
-    misfits.retain(|misfit| !is_known(misfit));
+    let misfits = new_misfits(&before.view.misfits(), after.view.misfits());
     if !misfits.is_empty() {
         return Err(RestoreRefusal::Misfits(misfits));
     }

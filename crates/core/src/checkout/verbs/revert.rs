@@ -15,7 +15,7 @@ use crate::checkout::history::commits::{self, Commits, LayerCommit};
 use crate::checkout::history::committed_layers::layers;
 use crate::checkout::layer::lock::{self as layer_lock, LayerLock};
 use crate::checkout::records::entry::LayerEntry;
-use crate::checkout::records::fit::Misfit;
+use crate::checkout::records::fit::new_misfits;
 use crate::checkout::records::holder;
 use crate::checkout::records::index::{IndexChanges, LayerBase, RestoredObject};
 use crate::checkout::records::layer_files::LayerFiles;
@@ -268,13 +268,8 @@ impl RevertPlan {
         };
         check_files(new)?;
         let known = lay(before.to_vec())?.misfits();
-        let is_known = |misfit: &Misfit| {
-            let mut known = known.iter();
-            known.any(|known| (known.layer, &known.key) == (misfit.layer, &misfit.key))
-        };
         let laid = lay(self.layers.clone())?;
-        let mut misfits = laid.misfits();
-        misfits.retain(|misfit| !is_known(misfit));
+        let misfits = new_misfits(&known, laid.misfits());
         if !misfits.is_empty() {
             return Err(CommitRefusal::Misfits(misfits));
         }
