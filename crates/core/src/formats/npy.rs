@@ -24,7 +24,7 @@ use crate::store::format::builder::{Builder, Construction};
 use crate::store::format::{Abilities, Accepted, Format, Making};
 use crate::store::object::copy;
 use crate::store::part::Part;
-use crate::tree::name::{is_escaped_number, visible};
+use crate::tree::name::{converted, visible};
 use crate::tree::{Directory, Listing, Node, VirtualFile};
 use npyfs_base::error::{Error, ErrorKind, Result};
 use npyfs_io::content::Content;
@@ -99,24 +99,16 @@ impl NpyBuilder {
     fn place(&self, key: &ObjectKey, suffix: &str) -> PathBuf {
         let mut path = self.top.clone();
         for group in key.group() {
-            path.push(OsStr::from_bytes(&shown(group, "")));
+            path.push(OsStr::from_bytes(&converted(group, "")));
         }
         let name = match key.name().strip_suffix(KEYS) {
             Some(of) if suffix == ".npy" && !of.is_empty() => {
                 visible(of.as_bytes(), &format!("{KEYS}{suffix}"))
             }
-            _ => shown(key.name(), suffix),
+            _ => converted(key.name(), suffix),
         };
         path.push(OsStr::from_bytes(&name));
         path
-    }
-}
-
-/// Returns the visible name of an object; an escape that is part of its name is escaped itself.
-fn shown(own: &str, suffix: &str) -> Vec<u8> {
-    match is_escaped_number(own.as_bytes()) {
-        true => [own.as_bytes(), suffix.as_bytes()].concat(),
-        false => visible(own.as_bytes(), suffix),
     }
 }
 

@@ -122,6 +122,15 @@ pub fn is_escaped_number(shown: &[u8]) -> bool {
     digits.is_some_and(|digits| !digits.is_empty() && digits.iter().all(u8::is_ascii_digit))
 }
 
+/// Returns the visible name of an object that a conversion makes. Text that looks like a number was given to the
+/// conversion with its escape, which is not escaped again.
+pub fn converted(own: &str, suffix: &str) -> Vec<u8> {
+    match is_escaped_number(own.as_bytes()) {
+        true => [own.as_bytes(), suffix.as_bytes()].concat(),
+        false => visible(own.as_bytes(), suffix),
+    }
+}
+
 /// The reason why an object cannot be stored under a name.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum NameError {

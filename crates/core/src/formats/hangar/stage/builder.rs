@@ -23,7 +23,7 @@ use crate::store::part::Part;
 use crate::store::staging::Expected;
 use crate::store::target::{Role, StoreOutcome, Target};
 use crate::tree::Directory;
-use crate::tree::name::{is_escaped_number, visible};
+use crate::tree::name::converted;
 use npyfs_base::error::{Error, Result};
 use npyfs_base::options::FsOptions;
 use npyfs_hdf5::{H5, Reach};
@@ -94,17 +94,9 @@ impl VerifyReport for Findings {
     }
 }
 
-/// Returns the visible name of a key that has this name in another format.
-fn shown(own: &str, suffix: &str) -> Vec<u8> {
-    match is_escaped_number(own.as_bytes()) {
-        true => [own.as_bytes(), suffix.as_bytes()].concat(),
-        false => visible(own.as_bytes(), suffix),
-    }
-}
-
 impl Builder for StageBuilder {
     fn group(&mut self, path: &ObjectKey) -> Result<()> {
-        let names: Vec<Vec<u8>> = path.path().iter().map(|name| shown(name, "")).collect();
+        let names: Vec<Vec<u8>> = path.path().iter().map(|name| converted(name, "")).collect();
         let (column, keys) = stored_names(&names);
         check_name(&column, "column")?;
         keys.iter().try_for_each(|key| check_name(key, "key"))?;
@@ -116,9 +108,9 @@ impl Builder for StageBuilder {
 
     fn put(&mut self, key: &ObjectKey, parts: &[Part]) -> Result<()> {
         let part = single(parts)?;
-        let groups = key.group().iter().map(|name| shown(name, ""));
+        let groups = key.group().iter().map(|name| converted(name, ""));
         let mut path: Vec<Vec<u8>> = [STAGE.to_vec()].into_iter().chain(groups).collect();
-        path.push(shown(key.name(), part.place.suffix));
+        path.push(converted(key.name(), part.place.suffix));
         let Role::Stored(place) = self.target.role(&path)? else {
             return Err(invalid("neither an array nor text"));
         };
