@@ -38,7 +38,7 @@ use layout::Layout;
 use npyfs_base::error::{Error, ErrorKind, Result, readable};
 use npyfs_base::options::RemoteSettings;
 use npyfs_hdf5::program::program;
-use npyfs_hdf5::{Creator, EditStep, Editor, FileForm, Holders, ObjectPath, SourceFile, source};
+use npyfs_hdf5::{Creator, EditStep, Editor, FileForm, ObjectPath, SourceFile, source};
 use npyfs_io::dir::Dir;
 use npyfs_io::file::StoreFile;
 use npyfs_io::file::members::path_of;
@@ -224,12 +224,7 @@ impl Export<'_> {
         readable.extend(files.cloned());
         let members = base.layout().into_iter().flat_map(|l| &l.members);
         readable.extend(members.filter(|m| m.inode.is_some()).map(path_of));
-        let holders = self.formats.attribute_holders();
-        let lists = self.formats.member_lists();
-        let holders = Holders {
-            datasets: holders.map(|name| name.as_bytes().to_vec()).collect(),
-            lists: lists.map(|name| name.as_bytes().to_vec()).collect(),
-        };
+        let holders = self.formats.holders();
         let mut editor = Editor::start(self.program, dir.path(), &readable, holders)?;
         let mut refused = self.change(&mut editor, &base, &part, &changes, progress)?;
         if base.layout().is_some() {

@@ -18,7 +18,7 @@ use crate::store::part::Part;
 use crate::tree::Directory;
 use npyfs_base::error::{Error, Result};
 use npyfs_base::options::FsOptions;
-use npyfs_hdf5::{Creator, EditStep, Editor, H5, Holders, Reach, SourceFile};
+use npyfs_hdf5::{Creator, EditStep, Editor, H5, Reach, SourceFile};
 use npyfs_io::content::Content;
 use npyfs_io::content::scratch::Scratch;
 use npyfs_io::dir::Dir;
@@ -94,16 +94,10 @@ impl FileBuilder {
         format.create(new)?;
         let objects = Dir::alone(construction.scratch)?;
         let creator = Creator::worker(new.program, &objects.path_of_descriptor());
-        let holders = formats.attribute_holders();
-        let lists = construction.formats.member_lists();
-        let holders = Holders {
-            datasets: holders.map(|name| name.as_bytes().to_vec()).collect(),
-            lists: lists.map(|name| name.as_bytes().to_vec()).collect(),
-        };
         let above = new.path.parent().unwrap_or(new.path);
         let readable = [construction.scratch.to_owned()];
         Ok(Self {
-            editor: Editor::start(new.program, above, &readable, holders)?,
+            editor: Editor::start(new.program, above, &readable, formats.holders())?,
             format,
             formats: (*formats).clone(),
             path: new.path.to_owned(),

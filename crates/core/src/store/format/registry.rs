@@ -7,6 +7,7 @@ use super::{FileSet, Format, Staged};
 use crate::dataset::opened::OpenStore;
 use crate::tree::Directory;
 use npyfs_base::error::{Error, Result};
+use npyfs_hdf5::Holders;
 
 /// All formats, in the order in which they are asked.
 #[derive(Clone)]
@@ -109,6 +110,15 @@ impl Registry {
     pub fn member_lists(&self) -> impl Iterator<Item = &'static str> {
         self.iter()
             .filter_map(|format| format.objects().member_list())
+    }
+
+    /// Returns what attributes mean in stores of any format.
+    pub fn holders(&self) -> Holders {
+        let bytes = |name: &str| name.as_bytes().to_vec();
+        Holders {
+            datasets: self.attribute_holders().map(bytes).collect(),
+            lists: self.member_lists().map(bytes).collect(),
+        }
     }
 
     /// Returns the format of an empty store with a name: the one that `kind` leaves, or else the one that it ends in;
