@@ -226,11 +226,17 @@ fn table_form(group: &Group<'_>) -> Result<Found> {
     let order = order
         .as_ref()
         .and_then(|axes| axes.list()?.first()?.list()?.get(1)?.texts());
-    let order = order.unwrap_or_default();
+    table
+        .columns
+        .extend(ordered(columns, &order.unwrap_or_default()));
+    Ok(Ok(table))
+}
+
+/// Returns columns in the order of their names in the frame.
+fn ordered(mut columns: Vec<Column>, order: &[String]) -> Vec<Column> {
     let place = |column: &Column| order.iter().position(|name| *name == column.name);
     columns.sort_by_key(|column| place(column).unwrap_or(usize::MAX));
-    table.columns.extend(columns);
-    Ok(Ok(table))
+    columns
 }
 
 impl Described<'_> {
@@ -376,9 +382,7 @@ fn fixed_frame(group: &Group<'_>) -> Result<Found> {
             }
         }
     }
-    let place = |column: &Column| order.iter().position(|name| *name == column.name);
-    columns.sort_by_key(|column| place(column).unwrap_or(usize::MAX));
-    table.columns.extend(columns);
+    table.columns.extend(ordered(columns, &order));
     Ok(Ok(table))
 }
 
