@@ -791,8 +791,7 @@ impl Base for Group<'_> {
 
 /// Returns the size in the mount of the dataset at the path of an object, if its elements are shown as stored.
 fn shown_size(new: &NewFile, path: &[String]) -> Option<u64> {
-    let mut datasets = new.outline.datasets.iter();
-    let dataset = datasets.find(|dataset| dataset.path == path)?;
+    let dataset = new.dataset(path)?;
     let NewElement::Array(dtype) = &dataset.element else {
         return None;
     };

@@ -63,6 +63,12 @@ impl NewFile {
         self.data.push(data);
     }
 
+    /// Returns the dataset at a path.
+    pub fn dataset(&self, path: &[String]) -> Option<&NewDataset> {
+        let mut datasets = self.outline.datasets.iter();
+        datasets.find(|dataset| dataset.path == path)
+    }
+
     /// Gives a group attributes; it is made if it is not there.
     pub fn mark(&mut self, path: &[String], attributes: Vec<NewAttribute>) {
         let groups = &mut self.outline.groups;

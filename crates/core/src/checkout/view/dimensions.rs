@@ -12,6 +12,7 @@ use super::directory::{self, names};
 use super::object::KeyState;
 use crate::checkout::records::attribute;
 use crate::store::against;
+use crate::tree::path::walk;
 use crate::tree::{Node, name};
 use npyfs_base::error::{Error, ErrorKind, Result, readable};
 use npyfs_hdf5::{Dimension, Dimensions, GroupPath, Value};
@@ -184,14 +185,11 @@ impl View {
 
     /// Returns the names of the dimensions of the store's own variable at a key; `None` if it has not a name for each.
     fn dimensions_below(&self, key: &str) -> Result<Option<Vec<Vec<u8>>>> {
-        let shown = self.shown(key);
-        let Some((name, above)) = shown.split_last() else {
-            return Ok(None);
-        };
-        let Some(dir) = self.base_directory(above)? else {
-            return Ok(None);
-        };
-        let Some(Node::File(file)) = dir.lookup(&[name, &b".npy"[..]].concat())? else {
+        let mut shown = self.shown(key);
+        if let Some(name) = shown.last_mut() {
+            name.extend_from_slice(b".npy");
+        }
+        let Some(Node::File(file)) = walk(self.base.clone(), shown)? else {
             return Ok(None);
         };
         // A variable that cannot be read says nothing.

@@ -15,7 +15,7 @@ use super::{NAME, key};
 use crate::dataset::access_pattern::AccessPattern;
 use crate::dataset::blocks::BlockReader;
 use crate::tree::name::visible;
-use crate::tree::{Directory, LazyEntries, Listing, Node, VirtualFile};
+use crate::tree::{Directory, LazyEntries, Listing, Node, VirtualFile, info};
 use npyfs_base::error::{Error, ErrorKind, Result};
 use npyfs_base::npy::dtype::{DType, Kind};
 use npyfs_base::{npy, thread};
@@ -292,11 +292,7 @@ impl Directory for ColumnDirectory {
 
     fn info(&self) -> Result<Json> {
         let column = &self.view.column;
-        let left_out: Vec<Json> = column
-            .left_out
-            .iter()
-            .map(|(key, why)| json!({ "name": String::from_utf8_lossy(key), "reason": why }))
-            .collect();
+        let left_out = info::left_out(&column.left_out);
         let mut info = json!({
             "kind": "hangar",
             "commit": self.view.snapshot.commit.digest,

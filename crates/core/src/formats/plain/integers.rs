@@ -3,8 +3,9 @@
 use std::sync::Arc;
 
 use super::array::ArrayFile;
+use crate::store::encode::array::scalar;
 use npyfs_base::error::{Error, Result};
-use npyfs_base::npy::dtype::{DType, Kind, Order, integer};
+use npyfs_base::npy::dtype::{Kind, Order, integer};
 use npyfs_hdf5::ElementType;
 use npyfs_io::content::Content;
 use npyfs_io::rows::Converted;
@@ -45,16 +46,6 @@ pub(crate) fn int64(array: &ArrayFile) -> Result<Arc<dyn Content>> {
             }
         },
     )))
-}
-
-/// Returns the kind, size and byte order of a type without members.
-pub(crate) fn scalar(dtype: &DType) -> Option<(Kind, usize, Order)> {
-    match dtype {
-        DType::Scalar {
-            kind, size, order, ..
-        } => Some((*kind, *size, *order)),
-        DType::Struct { .. } => None,
-    }
 }
 
 /// Returns the kind, size and byte order of elements that are integers of at most 8 bytes.

@@ -60,12 +60,7 @@ impl NpyArray {
 
     /// Kind, size and byte order of scalars.
     pub fn scalar(&self) -> Option<(Kind, usize, Order)> {
-        match &self.dtype {
-            DType::Scalar {
-                kind, size, order, ..
-            } => Some((*kind, *size, *order)),
-            DType::Struct { .. } => None,
-        }
+        scalar(&self.dtype)
     }
 
     /// Returns the array with the little end of each number first.
@@ -255,4 +250,14 @@ fn step(start: &mut [u64], extent: &[u64], shape: &[u64]) -> bool {
         start[axis] = 0;
     }
     false
+}
+
+/// Returns the kind, size and byte order of a type without members.
+pub(crate) fn scalar(dtype: &DType) -> Option<(Kind, usize, Order)> {
+    match dtype {
+        DType::Scalar {
+            kind, size, order, ..
+        } => Some((*kind, *size, *order)),
+        DType::Struct { .. } => None,
+    }
 }

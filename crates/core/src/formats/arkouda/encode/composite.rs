@@ -489,16 +489,12 @@ impl CompositeWriter<'_> {
 
     /// Returns the number of elements of an object that was just added, and whether they are booleans.
     fn stored(&self, path: &[String]) -> (u64, bool) {
-        let find = |path: &[String]| {
-            let mut datasets = self.new.outline.datasets.iter();
-            datasets.find(|dataset| dataset.path == path)
-        };
         let counted = [
             path.to_vec(),
             below(path, "segments"),
             below(path, "Limb_0"),
         ];
-        let Some(dataset) = counted.iter().find_map(|path| find(path)) else {
+        let Some(dataset) = counted.iter().find_map(|path| self.new.dataset(path)) else {
             return (0, false);
         };
         let is_bool = dataset.attributes.iter().any(|a| a.name == "isBool");
@@ -507,12 +503,11 @@ impl CompositeWriter<'_> {
 
     /// Returns the number of rows of a column that was just added.
     fn rows(&self, path: &[String]) -> Option<u64> {
-        let find = |path: &[String]| {
-            let mut datasets = self.new.outline.datasets.iter();
-            datasets.find(|dataset| dataset.path == path)
-        };
         let counted = ["codes", "segments", "Limb_0"].map(|name| below(path, name));
-        let dataset = find(path).or_else(|| counted.iter().find_map(|path| find(path)))?;
+        let counted = counted.iter().map(Vec::as_slice);
+        let dataset = std::iter::once(path)
+            .chain(counted)
+            .find_map(|path| self.new.dataset(path))?;
         dataset.shape.first().copied()
     }
 }
