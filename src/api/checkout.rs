@@ -165,13 +165,19 @@ impl Checkout {
             message: format!("{shown}: not committed: {why}"),
             errno,
         };
-        for (object, parts) in &*self.waiting.lock() {
-            let outcome = self.target.store(object, parts, SystemTime::now());
-            if let Ok(StoreOutcome::Incomplete(missing)) = outcome {
-                let why = describe_incomplete(object, &missing, None);
-                return Err(refused(why, libc::EINVAL));
+        let mut waiting = self.waiting.lock();
+        while let Some(entry) = waiting.first_entry() {
+            let (object, parts) = (entry.key(), entry.get());
+            match self.target.store(object, parts, SystemTime::now()) {
+                Ok(StoreOutcome::Stored) => drop(entry.remove()),
+                Ok(StoreOutcome::Incomplete(missing)) => {
+                    let why = describe_incomplete(object, &missing, None);
+                    return Err(refused(why, libc::EINVAL));
+                }
+                Err(e) => return Err(refused(format!("{object}: {}", e.message), e.errno())),
             }
         }
+        drop(waiting);
         let request = CommitRequest {
             request: String::new(),
             wish: Wish {
