@@ -405,10 +405,11 @@ impl Directory for DafDirectory {
                 return Ok(is_there.then(|| Node::File(Arc::new(DatumFile { datum, suffix }))));
             }
             let own = String::from_utf8(name::own(name, self.sep()));
-            if let Ok(own) = own
-                && !matches!(self.group(&own), Ok(Place::Directory | Place::Nothing))
-            {
-                return Ok(None);
+            if let Ok(own) = own {
+                let place = verdict(self.group(&own).map_err(Unfit::from))?;
+                if !matches!(place, Ok(Place::Directory | Place::Nothing)) {
+                    return Ok(None);
+                }
             }
         } else if self.of.format()? != plain::NAME {
             return Ok(None);
