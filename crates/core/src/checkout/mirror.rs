@@ -510,14 +510,12 @@ impl BucketPlace {
 
     /// Returns the content of the file of a copy.
     fn print(&self) -> Result<String> {
-        let fields = serde_json::to_string(self).map_err(|e| Error::damaged(e.to_string()))?;
-        Ok(FORM.object(&fields))
+        FORM.print(self)
     }
 
     /// Parses the content of the file of a copy. A copy of another form is refused by its number.
     fn parse(text: &str) -> Result<Self> {
-        let fields = FORM.fields(text)?;
-        serde_json::from_str(&fields).map_err(|e| Error::damaged(e.to_string()))
+        FORM.parse(text)
     }
 
     /// Returns the address.

@@ -73,14 +73,12 @@ pub struct PublicationNote {
 
 impl PublicationNote {
     fn print(&self) -> Result<String> {
-        let fields = serde_json::to_string(self).map_err(|e| Error::damaged(e.to_string()))?;
-        Ok(FORM.object(&fields))
+        FORM.print(self)
     }
 
     /// Parses the text of the attribute. One of another form is refused by its number.
     pub fn parse(text: &str) -> Result<Self> {
-        let fields = FORM.fields(text)?;
-        serde_json::from_str(&fields).map_err(|e| Error::damaged(e.to_string()))
+        FORM.parse(text)
     }
 }
 

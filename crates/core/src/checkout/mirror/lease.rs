@@ -65,14 +65,12 @@ pub(super) struct LeaseRecord {
 
 impl LeaseRecord {
     fn print(&self) -> Result<Vec<u8>> {
-        let fields = serde_json::to_string(self).map_err(|e| Error::damaged(e.to_string()))?;
-        Ok(FORM.object(&fields).into_bytes())
+        Ok(FORM.print(self)?.into_bytes())
     }
 
     /// Parses the bytes of an object. One of another form is refused by its number.
     fn parse(bytes: &[u8]) -> Result<Self> {
-        let fields = FORM.fields(&String::from_utf8_lossy(bytes))?;
-        serde_json::from_str(&fields).map_err(|e| Error::damaged(e.to_string()))
+        FORM.parse(&String::from_utf8_lossy(bytes))
     }
 }
 

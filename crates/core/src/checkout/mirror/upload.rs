@@ -230,16 +230,14 @@ pub(super) struct OwnLease {
 
 impl OwnLease {
     fn write(&self, dir: &Dir) -> Result<()> {
-        let fields = serde_json::to_string(self).map_err(|e| Error::damaged(e.to_string()))?;
-        replace(dir, MINE, OWN.object(&fields).as_bytes())
+        replace(dir, MINE, OWN.print(self)?.as_bytes())
     }
 
     /// Takes the record from the copy in a directory. It can be taken once.
     pub(super) fn take(dir: &Dir) -> Option<Self> {
         let bytes = local(dir, MINE).ok()??;
         dir.remove(MINE).ok()?;
-        let fields = OWN.fields(&String::from_utf8_lossy(&bytes)).ok()?;
-        serde_json::from_str(&fields).ok()
+        OWN.parse(&String::from_utf8_lossy(&bytes)).ok()
     }
 }
 

@@ -3,6 +3,9 @@
 //! A list begins with a line, `npyfs checkout 2`, and a JSON object with a field, `{"form":"npyfs commit 1",`. Another
 //! version than the known one is refused by its number, before anything else of the content is looked at.
 
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
 use npyfs_base::error::{Error, ErrorKind, Result};
 
 /// A name and the version that is read and written.
@@ -54,6 +57,18 @@ impl Form {
         }
         let what = self.opening();
         Err(Error::damaged(format!("does not begin with {what}")))
+    }
+
+    /// Prints a value as a JSON object that begins with the form.
+    pub fn print(&self, value: &impl Serialize) -> Result<String> {
+        let fields = serde_json::to_string(value).map_err(|e| Error::damaged(e.to_string()))?;
+        Ok(self.object(&fields))
+    }
+
+    /// Parses a value from a JSON object of this form. Another form is refused by its number.
+    pub fn parse<T: DeserializeOwned>(&self, json: &str) -> Result<T> {
+        let fields = self.fields(json)?;
+        serde_json::from_str(&fields).map_err(|e| Error::damaged(e.to_string()))
     }
 
     fn opening(&self) -> String {

@@ -296,8 +296,8 @@ impl NumberedCommits {
                 number,
                 id: last.id.clone(),
             };
-            let text = HINTS.object(&serde_json::to_string(&hint).unwrap_or_default());
-            let _ = self.place.replace(HINT, format!("{text}\n").as_bytes());
+            let text = HINTS.print(&hint);
+            let _ = text.and_then(|text| self.place.replace(HINT, format!("{text}\n").as_bytes()));
         }
         let mut due = std::mem::take(&mut self.missing);
         if number.is_multiple_of(SPAN) {
@@ -353,10 +353,7 @@ pub(super) fn is_whole(bytes: &[u8]) -> bool {
 
 /// Reads the hint; a damaged one, or one of another form, is ignored.
 fn hint(place: &dyn CommitPlace) -> Result<Option<Hint>> {
-    let parse = |bytes: Vec<u8>| {
-        let fields = HINTS.fields(std::str::from_utf8(&bytes).ok()?).ok()?;
-        serde_json::from_str(&fields).ok()
-    };
+    let parse = |bytes: Vec<u8>| HINTS.parse(std::str::from_utf8(&bytes).ok()?).ok();
     Ok(place.read(HINT)?.and_then(parse))
 }
 
