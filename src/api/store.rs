@@ -364,12 +364,7 @@ impl Store {
             }
             found => found?,
         };
-        let found = match node {
-            Node::Directory(dir) => dir.attributes(),
-            Node::File(file) => file.attributes(),
-            Node::Symlink(_) => Ok(Vec::new()),
-        };
-        let mut found = found.map_err(|e| Error::of(path, e))?;
+        let mut found = node.attributes().map_err(|e| Error::of(path, e))?;
         found.sort_by(|a, b| a.name.cmp(&b.name));
         Ok(found
             .into_iter()

@@ -46,6 +46,15 @@ impl Node {
         }
     }
 
+    /// Returns the HDF5 attributes; a link has none.
+    pub fn attributes(&self) -> Result<Vec<Attribute>> {
+        match self {
+            Self::Directory(dir) => dir.attributes(),
+            Self::File(file) => file.attributes(),
+            Self::Symlink(_) => Ok(Vec::new()),
+        }
+    }
+
     /// Returns the file, if the node is one.
     pub fn file(self) -> Option<Arc<dyn VirtualFile>> {
         match self {

@@ -5,7 +5,6 @@ use std::os::unix::ffi::OsStrExt;
 
 use super::{Fs, FsResult};
 use npyfs_base::npy::dtype;
-use npyfs_core::tree::Node;
 use npyfs_core::tree::info;
 use npyfs_hdf5::Attribute;
 
@@ -19,11 +18,7 @@ impl Fs {
         let node = self.node(ino)?;
         // A node that was found before an attribute was written does not know it.
         let node = self.stored_node(ino).ok().flatten().unwrap_or(node);
-        let attributes = match node {
-            Node::Directory(dir) => dir.attributes(),
-            Node::File(file) => file.attributes(),
-            Node::Symlink(_) => Ok(Vec::new()),
-        };
+        let attributes = node.attributes();
         attributes.map_err(|e| self.note(ino, "attributes", e))
     }
 
