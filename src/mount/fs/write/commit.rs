@@ -338,7 +338,7 @@ impl Writer {
     }
 
     /// Returns the stored parts of an object in the directory at a path.
-    fn parts_of(&self, top: &[Vec<u8>], place: &PartPlace) -> Result<Vec<Part>> {
+    pub(super) fn parts_of(&self, top: &[Vec<u8>], place: &PartPlace) -> Result<Vec<Part>> {
         let mut parts = Vec::new();
         if let Some(Node::Directory(dir)) = self.stored(top)? {
             self.add_stored(

@@ -116,11 +116,7 @@ impl Writer {
             of_member(&inside.join("/"))
         });
         let top = &path[..path.len() - depth_inside(place)];
-        let mut parts = Vec::new();
-        if let Some(Node::Directory(dir)) = self.stored(top)? {
-            let mut at = top.to_vec();
-            self.add_stored(&*dir, &mut at, &place.object, &|_| false, &mut parts)?;
-        }
+        let mut parts = self.parts_of(top, place)?;
         parts.retain(|part| !of_member(&part.place.member));
         match self
             .target

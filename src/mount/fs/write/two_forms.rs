@@ -52,6 +52,24 @@ pub(super) fn file_beside(directory: &[Vec<u8>]) -> Option<Path> {
     Some(file)
 }
 
+/// Returns all entries of the directory at a path, and the file beside it.
+fn forms(
+    top: &[Vec<u8>],
+    node: Option<Node>,
+    look: impl FnOnce(&[Vec<u8>]) -> Result<Option<Node>>,
+) -> Result<Vec<Path>> {
+    let mut all = Vec::new();
+    if let Some(Node::Directory(dir)) = node {
+        below(&*dir, &mut top.to_vec(), &mut all)?;
+    }
+    if let Some(file) = file_beside(top)
+        && look(&file)?.is_some()
+    {
+        all.push(file);
+    }
+    Ok(all)
+}
+
 impl Writer {
     /// Returns the directories that were made at a path or below it and have nothing stored yet.
     pub(super) fn unstored_directories(&self, top: &[Vec<u8>]) -> Result<Vec<Path>> {
@@ -77,30 +95,14 @@ impl Writer {
 
     /// Returns all shown entries below a path, and the file beside it.
     pub(super) fn shown_below(&self, top: &[Vec<u8>]) -> Result<BTreeSet<Path>> {
-        let mut all = Vec::new();
-        if let Some(Node::Directory(dir)) = self.merged(top)? {
-            below(&*dir, &mut top.to_vec(), &mut all)?;
-        }
-        if let Some(file) = file_beside(top)
-            && self.shown(&file)?.is_some()
-        {
-            all.push(file);
-        }
+        let all = forms(top, self.merged(top)?, |file| self.shown(file))?;
         Ok(all.into_iter().collect())
     }
 
     /// Hides the stored entries below a path, and the stored file beside it, that were not shown before: they only
     /// follow from the written ones.
     pub(super) fn leave_unseen(&self, top: &[Vec<u8>], before: &BTreeSet<Path>) -> Result<()> {
-        let mut all = Vec::new();
-        if let Some(Node::Directory(dir)) = self.stored(top)? {
-            below(&*dir, &mut top.to_vec(), &mut all)?;
-        }
-        if let Some(file) = file_beside(top)
-            && self.stored(&file)?.is_some()
-        {
-            all.push(file);
-        }
+        let mut all = forms(top, self.stored(top)?, |file| self.stored(file))?;
         all.retain(|path| !before.contains(path));
         let mut entries = self.pending.entries();
         for path in all {
