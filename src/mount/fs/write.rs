@@ -409,7 +409,7 @@ impl Fs {
             (Some(writer), _) => writer.stored(&self.names(ino)?),
             (None, Some(_)) => {
                 let names = self.inodes().names(ino);
-                walk(self.root.clone(), &names.unwrap_or_default())
+                walk(self.root.clone(), names.unwrap_or_default())
             }
             (None, None) => Ok(None),
         }

@@ -17,9 +17,12 @@ const OVERHEAD: u64 = 512;
 /// What a view found out about an object, or the reason why it leaves the object out.
 pub(in crate::views) type Verdict<F> = Result<Arc<F>, String>;
 
-/// Cached verdicts by a key of the object, with the version of the files that they are about.
+/// A verdict, and the version of the files that it is about.
+type Versioned<F> = (u64, Verdict<F>);
+
+/// Cached verdicts by a key of the object.
 pub(in crate::views) struct Verdicts<F> {
-    known: Mutex<WeightedLru<Vec<u8>, (u64, Verdict<F>)>>,
+    known: Mutex<WeightedLru<Vec<u8>, Versioned<F>>>,
 }
 
 impl<F> Verdicts<F> {
