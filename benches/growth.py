@@ -45,18 +45,13 @@ from support import hosts  # noqa: E402
 from support.checkouts import as_commit, commits_of, write_plain  # noqa: E402
 from support.mount import Mount  # noqa: E402
 from support.process import NPYFS, workers  # noqa: E402
+from system import seconds  # noqa: E402
 
 LIMIT = 1200  # seconds for one mount
 # The largest power of ten that is made in a few minutes.
 LARGEST = {"objects": 6, "chunks": 6, "stores": 4, "changes": 5, "commits": 4, "arrays": 4, "packs": 5, "readers": 2}
 SMALLEST = {"readers": 0}
 MIB = 1 << 20
-
-
-def timed(action):
-    start = time.perf_counter()
-    action()
-    return time.perf_counter() - start
 
 
 def memory(mount):
@@ -82,7 +77,7 @@ class Mounted(Mount):
     """A mount that knows how long it took."""
 
     def __enter__(self):
-        self.seconds = timed(super().__enter__)
+        self.seconds = seconds(super().__enter__)
         return self
 
 
@@ -97,10 +92,10 @@ def objects(folder, count, rounds):
         with Mounted(path, limit=LIMIT) as mount:
             yield "mount", mount.seconds
             before = memory(mount)
-            yield "first listing", timed(lambda: listed(mount / "g", count))
+            yield "first listing", seconds(lambda: listed(mount / "g", count))
             yield "memory for it", memory(mount) - before
-            yield "listing again", timed(lambda: listed(mount / "g", count))
-            yield "one array", timed(lambda: np.load(mount / f"g/d{count // 2:07}.npy"))
+            yield "listing again", seconds(lambda: listed(mount / "g", count))
+            yield "one array", seconds(lambda: np.load(mount / f"g/d{count // 2:07}.npy"))
 
 
 def chunks(folder, count, rounds):
@@ -113,7 +108,7 @@ def chunks(folder, count, rounds):
     for _ in range(rounds):
         with Mounted(path, limit=LIMIT) as mount:
             before = memory(mount)
-            yield "one element", timed(lambda: np.load(mount / "x.npy", mmap_mode="r")[count * 8].item())
+            yield "one element", seconds(lambda: np.load(mount / "x.npy", mmap_mode="r")[count * 8].item())
             yield "memory for it", memory(mount) - before
 
 
@@ -133,14 +128,14 @@ def stores(folder, count, rounds):
         with Mounted(place, "join=time", limit=LIMIT) as mount:
             before = memory(mount)
             # A mount reads the stores when something is asked of them.
-            yield "mount, listing", mount.seconds + timed(lambda: listed(mount / ".npyfs/zarr"))
+            yield "mount, listing", mount.seconds + seconds(lambda: listed(mount / ".npyfs/zarr"))
             yield "memory for it", memory(mount) - before
 
             def read():
                 for path in (mount / ".npyfs/zarr/time").rglob("*"):
                     if path.is_file():
                         path.read_bytes()
-            yield "an array of all", timed(read)
+            yield "an array of all", seconds(read)
 
 
 def changes(folder, count, rounds):
@@ -157,16 +152,16 @@ def changes(folder, count, rounds):
         for k in range(count):
             write(mount, f"d{k:07}")
         for turn in range(rounds):
-            yield "one more write", timed(lambda: [write(mount, f"e{turn}{k}") for k in range(10)]) / 10
+            yield "one more write", seconds(lambda: [write(mount, f"e{turn}{k}") for k in range(10)]) / 10
     for _ in range(rounds):
         with Mounted(store, checkout="work", limit=LIMIT) as mount:
             yield "mount", mount.seconds
-            yield "first listing", timed(lambda: listed(mount / "g"))
+            yield "first listing", seconds(lambda: listed(mount / "g"))
             yield "memory", memory(mount)
-            yield "one array", timed(lambda: np.load(mount / f"g/d{count // 2:07}.npy"))
+            yield "one array", seconds(lambda: np.load(mount / f"g/d{count // 2:07}.npy"))
     files = [path.stat().st_size for path in (folder / "x.h5.checkouts/work").glob("*.h5")]
     yield "packs (number)", len(files)
-    yield "commit", timed(lambda: npyfs("checkout", "commit", store, "work"))
+    yield "commit", seconds(lambda: npyfs("checkout", "commit", store, "work"))
     for _ in range(rounds):
         with Mounted(store, limit=LIMIT) as mount:
             yield "mount of the commit", mount.seconds
@@ -191,12 +186,12 @@ def commits(folder, count, rounds, arrays=100):
     # This one writes the checkpoints that it misses, and the snapshot.
     npyfs("checkout", "commit", store, names[count - 1])
     for name in names[count:]:
-        yield "commit", timed(lambda: npyfs("checkout", "commit", store, name))
-        yield "log", timed(lambda: npyfs("checkout", "log", "-0", store))
+        yield "commit", seconds(lambda: npyfs("checkout", "commit", store, name))
+        yield "log", seconds(lambda: npyfs("checkout", "log", "-0", store))
         with Mounted(store, limit=LIMIT) as mount:
             yield "mount", mount.seconds
             yield "memory", memory(mount)
-            yield "first listing", timed(lambda: listed(mount.path))
+            yield "first listing", seconds(lambda: listed(mount.path))
 
 
 def arrays(folder, count, rounds):
@@ -214,14 +209,14 @@ def packs(folder, count, rounds):
     group, array = f"g{middle // 1000:04}", f"d{middle:07}.npy"
     for _ in range(rounds):
         (www / "packed.h5.npyfs-pack").unlink(missing_ok=True)
-        yield "pack", timed(lambda: npyfs("pack", www / "packed.h5"))
+        yield "pack", seconds(lambda: npyfs("pack", www / "packed.h5"))
     yield "pack, memory on disk", (www / "packed.h5.npyfs-pack").stat().st_size
     with Server(www, 5, 60) as server:
         for turn in range(rounds):
             for name in ("packed", "bare"):
                 with Mounted(f"{server.url}{name}.h5", f"cache_dir={folder / f'cache-{name}-{turn}'}", limit=LIMIT) as mount:
-                    yield f"{name}: mount, listing", mount.seconds + timed(lambda: listed(mount / group))
-                    yield f"{name}: one array", timed(lambda: np.load(mount / group / array))
+                    yield f"{name}: mount, listing", mount.seconds + seconds(lambda: listed(mount / group))
+                    yield f"{name}: one array", seconds(lambda: np.load(mount / group / array))
 
 
 SAMPLES, BYTES, READS = 8192, 12288, 2000
@@ -260,7 +255,7 @@ def readers(folder, count, rounds):
                     go.set()
                     for process in all_of_them:
                         process.join()
-                yield f"{kind}: a sample", timed(read) / READS
+                yield f"{kind}: a sample", seconds(read) / READS
                 assert all(process.exitcode == 0 for process in all_of_them)
                 yield f"{kind}: memory", memory(mount)
 

@@ -24,7 +24,7 @@ from pathlib import Path
 
 import h5py
 import numpy as np
-from system import forget
+from system import forget, seconds
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tests"))
 from support.mount import NPYFS, Mount  # noqa: E402
@@ -37,12 +37,6 @@ def export(store, out, *options):
     subprocess.run([NPYFS, "checkout", "export", *options, store, out], check=True, capture_output=True)
     os.sync()
     return out
-
-
-def seconds(work):
-    start = time.perf_counter()
-    work()
-    return time.perf_counter() - start
 
 
 def show(what, against, pairs, unit):

@@ -88,6 +88,13 @@ def timed(command, limit):
         os.close(errors)
 
 
+def seconds(work):
+    """Call a function and return the time that it took."""
+    start = time.perf_counter()
+    work()
+    return time.perf_counter() - start
+
+
 def run(command, limit=60):
     """Run a helper to its end and return its output."""
     try:

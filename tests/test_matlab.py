@@ -12,9 +12,10 @@ import numpy as np
 import pytest
 import scipy.sparse
 
-from support.matlab import MatFile, check, expected, saved
+from support.matlab import MatFile, check, expected
 from support.mount import Mount, reason_of
 from support.process import npyfs
+from support.truth import np_save
 
 FIXTURES = ["array", "cell", "complex", "logical", "simple", "sparse", "struct"]
 
@@ -104,7 +105,7 @@ def test_what_hdf5storage_writes(written):
     with Mount(written) as mount, h5py.File(written) as file:
         check(mount, expected(file))
         for name, array in ARRAYS.items():
-            assert (mount / f"{name}.npy").read_bytes() == saved(np.asfortranarray(array)), name
+            assert (mount / f"{name}.npy").read_bytes() == np_save(np.asfortranarray(array)), name
         back = hdf5storage.read(path="/", filename=str(written))
         for name in ARRAYS:
             assert np.array_equal(np.load(mount / f"{name}.npy"), back[name]), name
@@ -135,7 +136,7 @@ def test_compressed_chunks_are_read_as_they_are(tmp_path):
         file.mark(flags, "logical", int_decode=np.int32(1))
     with Mount(tmp_path / "x.mat") as mount:
         for name, want in {"gzip": array, "plain": array, "flags": array % 3 != 0}.items():
-            assert (mount / f"{name}.npy").read_bytes() == saved(np.asfortranarray(want))
+            assert (mount / f"{name}.npy").read_bytes() == np_save(np.asfortranarray(want))
             got = np.load(mount / f"{name}.npy", mmap_mode="r")
             assert np.array_equal(got[17, :, 3], want[17, :, 3]) and np.array_equal(got[:, 399], want[:, 399])
             del got
@@ -159,8 +160,8 @@ def test_characters(tmp_path):
     with Mount(tmp_path / "x.mat") as mount, h5py.File(tmp_path / "x.mat") as file:
         want = expected({name: file[name] for name in file if name not in ("cube", "beyond")})
         # Of more than two dimensions, the code units.
-        want["cube.npy"] = saved(file["cube"][()].T)
-        want["beyond.npy"] = saved(np.array("\ufffdA"))
+        want["cube.npy"] = np_save(file["cube"][()].T)
+        want["beyond.npy"] = np_save(np.array("\ufffdA"))
         check(mount, want)
         assert np.load(mount / "rows.npy").tolist() == ["one  ", "two  ", "three"]
         assert np.load(mount / "pairs.npy").item() == "\U0001F600\U0001F601x"
@@ -337,7 +338,7 @@ def test_empty_values(tmp_path):
         for name, want in {"canonical": np.zeros((0, 0)), "of_double": np.zeros((3, 0, 2)), "of_single": np.zeros((3, 0, 2), "f4"),
                            "of_int8": np.zeros((3, 0, 2), "i1"), "of_uint64": np.zeros((3, 0, 2), "u8"),
                            "of_logical": np.zeros((3, 0, 2), bool), "narrow": np.zeros((0, 5)), "not_empty": np.ones((2, 2))}.items():
-            assert (mount / f"{name}.npy").read_bytes() == saved(np.asfortranarray(want)), name
+            assert (mount / f"{name}.npy").read_bytes() == np_save(np.asfortranarray(want)), name
         for name, shape in {"cells": [0, 4], "struct": [1, 1], "structs": [0, 0]}.items():
             assert os.listdir(mount / name) == [] and mount.info(name)["shape"] == shape
         for name in ("lies", "below_zero"):
@@ -412,7 +413,7 @@ def test_commands(written, tmp_path):
     assert "cube.npy" in said("ls", written) and "(2,3,4)" in said("ls", "-l", written)
     about = json.loads(said("info", "--json", written, "cube.npy"))
     assert (about["kind"], about["class"], about["shape"]) == ("matlab", "double", [2, 3, 4])
-    assert npyfs("cat", written, "cube.npy", check=True, text=False).stdout == saved(np.asfortranarray(ARRAYS["cube"]))
+    assert npyfs("cat", written, "cube.npy", check=True, text=False).stdout == np_save(np.asfortranarray(ARRAYS["cube"]))
     assert npyfs("verify", written).returncode == 0
     # Of an array by columns, as NumPy prints it, with the picture the right way round.
     shown = said("show", "--image", written, "n_int16.npy")

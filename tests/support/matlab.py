@@ -2,21 +2,15 @@
 
 `mat73` says what a value is; the bytes are those of np.save of the array that HDF5 holds with its dimensions reversed."""
 
-import io
 import os
 
 import h5py
 import numpy as np
 import scipy.sparse
 
+from support.truth import np_save
+
 REF = h5py.ref_dtype
-
-
-def saved(array):
-    """The bytes that np.save writes."""
-    file = io.BytesIO()
-    np.save(file, array)
-    return file.getvalue()
 
 
 def as_matlab(dataset):
@@ -62,9 +56,9 @@ def expected(file):
         elif attributes["MATLAB_class"] in (b"cell", b"struct"):
             assert attributes["MATLAB_empty"]
         elif attributes["MATLAB_class"] == b"char":
-            found[f"{path}.npy"] = saved(text_of(value))
+            found[f"{path}.npy"] = np_save(text_of(value))
         else:
-            found[f"{path}.npy"] = saved(as_matlab(value))
+            found[f"{path}.npy"] = np_save(as_matlab(value))
 
     for name in file:
         if name not in ("#refs#", "#subsystem#"):
@@ -79,7 +73,7 @@ def sparse(group, path):
     indptr = group["jc"][()].astype("i8")
     shape = np.array([int(group.attrs["MATLAB_sparse"]), len(indptr) - 1])
     parts = {"data": data, "indices": indices.astype("i8"), "indptr": indptr, "shape": shape}
-    found = {f"{path}/{name}.npy": saved(part) for name, part in parts.items()}
+    found = {f"{path}/{name}.npy": np_save(part) for name, part in parts.items()}
     found[f"{path}.npz"] = scipy.sparse.csc_matrix((data, parts["indices"], indptr), shape)
     return found
 
