@@ -1,13 +1,19 @@
 #!/usr/bin/env python3
-"""Commits of different objects by processes that run at the same time: commits per second and the 99th percentile of how long one takes.
+"""Commits of different objects by processes that run at the same time: commits per second, and how long one takes.
 
-    NPYFS_BIN=... python3 commits.py [--in disk,moto,azurite] [--only npyfs,icechunk] [--processes P] [--commits C] [--dir DIR] [--rounds R] [--apart]
+    NPYFS_BIN=... python3 commits.py [--in disk,moto,azurite] [--only npyfs,icechunk] [--processes P] [--commits C]
+                                     [--dir DIR] [--rounds R] [--apart]
 
-Every process makes so many commits: 4 x 200 on a disk, on which --dir is, and 16 x 50 in a bucket. There Icechunk does the same beside it on a server
-of the same kind, in turn: each commit is a new array of three numbers. What npyfs commits was written before: each commit is a process `npyfs checkout
-commit` of its own, whose start counts. Those of one host wait for each other; with --apart each is as on a host of its own. Icechunk's processes have
-begun before, and have the repository open; "commits" counts the session, the array and the commit, as each commit needs a session anew, "alone" is the
-commit only. Afterwards each commit must be there, once, and each array with its value.
+On a disk (--dir) 4 processes make 200 commits each, in a bucket 16 processes make 50 each. In a bucket Icechunk does
+the same, in turn, on a server of the same kind. A commit of Icechunk is a new array of three numbers.
+
+npyfs: the changes were written before. Each commit is a process `npyfs checkout commit`, and its start counts. The
+processes of one host wait for each other. With --apart each process acts as a host of its own.
+
+Icechunk: the processes run already and have opened the repository. "commits" counts the session, the array and the
+commit, as each commit needs a new session. "alone" counts the commit only.
+
+Afterwards each commit must be there once, and each array with its value.
 
 Needs the Python of the tests (h5py, boto3, moto). Icechunk goes into an environment in the cache of the other benches."""
 

@@ -2,9 +2,10 @@
 
     NPYFS_BIN=… python3 benches/epochs.py [--mib 8192] [--samples 10000] [--memory 4096] [--rounds 3] [--dir DIR]
 
-An array of float32 in chunks of 1 MiB, blosc-zstd. Each epoch opens the file, reads 1 MiB and closes it, for as many random samples as told;
-mount, reader and page cache have so much memory together (a cgroup, which only root makes). Epochs are taken in turn with those of the real
-file. `begun` are epochs right after another from the first on, while the copy is made; `kept` are those of a new mount when all of it is.
+The array is float32 in chunks of 1 MiB, blosc-zstd. An epoch opens the file, reads 1 MiB and closes it, for each of
+--samples random samples. Mount, reader and page cache share --memory MiB (a cgroup, which only root can make). Epochs
+alternate with those of the real file. `begun`: the first epochs, one after the other, while the copy is made. `kept`:
+epochs of a new mount, after all of the copy was made.
 Takes three times the array's size on disk."""
 
 import argparse

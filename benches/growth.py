@@ -1,10 +1,12 @@
-"""What a thing costs when there are ten times as many of it, and the slope of that: 0 is not at all, 1 is ten times as much, 2 a hundred times.
+"""How a cost grows with a number, as a slope: 0 is not at all, 1 is ten times as much for ten times the number, 2 a hundred.
 
-    NPYFS_BIN=... python3 growth.py [--what objects,chunks,stores,changes,commits,arrays,packs,readers] [--most 5] [--dir DIR] [--pairs 3]
+    NPYFS_BIN=... python3 growth.py [--what objects,chunks,stores,changes,commits,arrays,packs,readers] [--most 5]
+                                    [--dir DIR] [--pairs 3]
 
-`--most` is the power of ten of the largest number; what costs minutes to make stops earlier (`LARGEST`). Each value is the least of some rounds, each with
-a new mount: what else the machine does only adds. The slope is that of a straight line through the logarithms of the last three numbers, and `~` marks
-times below a millisecond or memory below 1 MiB, where it says nothing. Caches of the kernel are warm: what grows is what npyfs does.
+`--most` is the power of ten of the largest number. What takes minutes to make stops earlier (`LARGEST`). Each value is
+the least of some rounds, each with a new mount, as other work on the machine only adds time. The slope is that of a
+straight line through the logarithms of the last three numbers. `~` marks a slope that says nothing: the times are below
+a millisecond, or the memory below 1 MiB. The kernel's caches are warm, so what grows is the work of npyfs.
 
 objects   datasets of one group: the first listing in a new mount, the memory of the daemon and its workers for it, a mount and the opening of one.
 chunks    of one array, of 64 bytes each, not compressed: one element in the middle in a new mount, and the memory for it.

@@ -2,12 +2,13 @@
 
     NPYFS_BIN=… python3 benches/patterns.py [--pairs 3] [--only pictures,table] [--stored NAME] [--pattern NAME] [--user NAME] [--busy N] [-o OPTIONS]
 
-Pictures of 64 × 64 × 3 bytes (12 KiB, 234 MiB together), stored one or 64 a chunk, compressed or not; a table of 100 000 × 300
-float32. `again` is the same in the same process, right after. Each run is a process of its own, which opens what it reads, and
-begins with a new mount and nothing of the data in memory. The programs stay in memory: dropping all caches would drop the program of
-the new mount, too. `--user` mounts and reads as another user, as whom the kernel reads ahead 128 KiB
-and no more. `--busy` keeps so many processors busy beside. Times are medians; the factor is the median of h5py's time ÷ npyfs's
-of the pairs, and the second one that of the real file. Samples over a network: `remote.py`, `map`."""
+Pictures of 64 × 64 × 3 bytes (12 KiB, 234 MiB together), stored one or 64 a chunk, compressed or not; a table of
+100 000 × 300 float32. Each run is a process of its own, with a new mount, and nothing of the data is in memory. The
+programs stay in memory: dropping all caches would drop the program of the new mount, too. `again` repeats a pattern in
+the same process. `--user` mounts and reads as another user, for whom the kernel reads ahead 128 KiB at most. `--busy`
+keeps so many processors busy. Times are medians. The first factor is the median of h5py's time ÷ npyfs's time, the
+second one that of the real file's time. `remote.py` (`map`) measures samples over a network.
+"""
 
 import argparse
 import contextlib

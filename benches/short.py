@@ -1,4 +1,4 @@
-"""Short arrays beside long ones: what is paid once for a mount, an open and the first megabytes shows in how their factors differ."""
+"""Short arrays beside long ones: their factors differ by what is paid once for a mount, an open and the first megabytes."""
 
 import contextlib
 
