@@ -139,7 +139,7 @@ impl Error {
     }
 
     /// Creates an error with the path of an object in front of what went wrong with it.
-    fn of(path: &str, error: npyfs_base::error::Error) -> Self {
+    fn about(path: &str, error: npyfs_base::error::Error) -> Self {
         match error.kind {
             ErrorKind::NotFound => Self::NotFound {
                 path: path.to_owned(),

@@ -28,7 +28,7 @@ pub fn main() -> ExitCode {
         private_dir::remove_all();
         return ExitCode::SUCCESS;
     }
-    let done = match Call::of(&arguments) {
+    let done = match Call::parse(&arguments) {
         Some(Call::Mount(call)) => parsed::<MountArgs>(call).map(MountArgs::run),
         Some(Call::Unmount(call)) => parsed::<UnmountArgs>(call).map(UnmountArgs::run),
         None => parsed::<Cli>(arguments).map(Cli::run),

@@ -24,7 +24,7 @@ fn demo() -> (tempfile::TempDir, Fs) {
         npyfs_worker::h5_here(),
         FsOptions::default(),
         &formats,
-        &Checkouts::of(dir.path(), None, &formats),
+        &Checkouts::of_store(dir.path(), None, &formats),
     )
     .unwrap();
     (dir, fs)
@@ -40,7 +40,7 @@ fn writable() -> (tempfile::TempDir, Fs) {
         npyfs_worker::h5_here(),
         FsOptions::default(),
         &formats,
-        &Checkouts::of(&store, None, &formats),
+        &Checkouts::of_store(&store, None, &formats),
         "work",
     )
     .unwrap();

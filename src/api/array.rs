@@ -33,11 +33,13 @@ pub struct Array {
 
 impl Array {
     pub(super) fn open(path: &str, file: Arc<dyn VirtualFile>) -> Result<Self, Error> {
-        let content = file.open().map_err(|e| Error::of(path, e))?;
+        let content = file.open().map_err(|e| Error::about(path, e))?;
         let none = || Error::NotAnArray {
             path: path.to_owned(),
         };
-        let header = npy_header(&*content).map_err(|e| Error::of(path, e))?.ok();
+        let header = npy_header(&*content)
+            .map_err(|e| Error::about(path, e))?
+            .ok();
         let Header {
             dtype,
             shape,
@@ -127,7 +129,7 @@ impl Array {
         selection: impl AsRef<[SliceInfoElem]>,
     ) -> Result<ndarray::Array<T, D>, Error> {
         let region =
-            Region::of(selection.as_ref(), &self.shape).map_err(|misfit| match misfit {
+            Region::select(selection.as_ref(), &self.shape).map_err(|misfit| match misfit {
                 SelectionError::Rank(wanted) => Error::WrongRank {
                     path: self.path.clone(),
                     found: self.shape.len(),
@@ -180,7 +182,7 @@ impl Array {
     ///
     /// [`Error::Store`] if the chunks of the array cannot be found out.
     pub fn part_rows(&self) -> Result<usize, Error> {
-        let failed = |e| Error::of(&self.path, e);
+        let failed = |e| Error::about(&self.path, e);
         let stored = self.file.clone().array().map_err(failed)?;
         let described = stored
             .map(|stored| stored.describe())
@@ -284,7 +286,7 @@ impl Array {
 
     fn fill(&self, at: u64, buf: &mut [u8]) -> Result<(), Error> {
         let read = self.content.read_at(at, buf);
-        read.map_err(|e| Error::of(&self.path, e))
+        read.map_err(|e| Error::about(&self.path, e))
     }
 }
 
@@ -377,7 +379,7 @@ impl Along {
     }
 
     /// Selects what ndarray's slicing selects of an axis of `len`; `None` if it reaches beyond.
-    fn of(start: isize, end: Option<isize>, step: isize, len: usize) -> Option<Self> {
+    fn select(start: isize, end: Option<isize>, step: isize, len: usize) -> Option<Self> {
         let of = |at: isize| match at {
             0.. => Some(at.unsigned_abs()),
             _ => len.checked_sub(at.unsigned_abs()),
@@ -434,7 +436,10 @@ impl Region {
     }
 
     /// Selects what `elements` select of an array of `shape`.
-    pub(super) fn of(elements: &[SliceInfoElem], shape: &[usize]) -> Result<Self, SelectionError> {
+    pub(super) fn select(
+        elements: &[SliceInfoElem],
+        shape: &[usize],
+    ) -> Result<Self, SelectionError> {
         let takes = |e: &&SliceInfoElem| !matches!(e, SliceInfoElem::NewAxis);
         let axes = elements.iter().filter(takes).count();
         if axes != shape.len() {
@@ -451,11 +456,11 @@ impl Region {
                 SliceInfoElem::NewAxis => region.shape.push(1),
                 SliceInfoElem::Index(at) => {
                     let end = if at == -1 { None } else { at.checked_add(1) };
-                    let along = Along::of(at, end, 1, shape[axis]).filter(|a| a.count == 1);
+                    let along = Along::select(at, end, 1, shape[axis]).filter(|a| a.count == 1);
                     region.along.push(along.ok_or_else(beyond)?);
                 }
                 SliceInfoElem::Slice { start, end, step } => {
-                    let along = Along::of(start, end, step, shape[axis]).ok_or_else(beyond)?;
+                    let along = Along::select(start, end, step, shape[axis]).ok_or_else(beyond)?;
                     region.shape.push(along.count);
                     region.along.push(along);
                 }
@@ -563,7 +568,7 @@ mod tests {
             let all = numbers.into_shape_with_order(IxDyn(&shape)).unwrap();
             let info: SliceInfo<Vec<_>, IxDyn, IxDyn> = elements.clone().try_into().unwrap();
             let want = all.slice(&info).to_owned();
-            let region = Region::of(&elements, &shape).unwrap();
+            let region = Region::select(&elements, &shape).unwrap();
             let mut got = Vec::new();
             region.runs(&shape, |first, len| {
                 got.extend(first as usize..first as usize + len);
@@ -592,7 +597,7 @@ mod tests {
     fn what_lies_together_is_one_run() {
         let runs = |elements: &[SliceInfoElem]| {
             let mut runs = Vec::new();
-            let region = Region::of(elements, &[4, 5, 6]).unwrap();
+            let region = Region::select(elements, &[4, 5, 6]).unwrap();
             let _ = region.runs(&[4, 5, 6], |at, len| {
                 runs.push((at, len));
                 Ok::<_, ()>(())
@@ -607,7 +612,7 @@ mod tests {
 
     #[test]
     fn what_reaches_beyond_is_refused() {
-        let of = |elements: &[SliceInfoElem]| Region::of(elements, &[3]);
+        let of = |elements: &[SliceInfoElem]| Region::select(elements, &[3]);
         assert_eq!(of(s![.., ..].as_ref()), Err(SelectionError::Rank(2)));
         for bad in [s![0..4].as_ref(), s![-4..].as_ref(), s![5..].as_ref()] {
             assert!(

@@ -71,7 +71,7 @@ impl Checkout {
         path: &str,
         array: &ArrayBase<S, D>,
     ) -> Result<(), Error> {
-        let failed = |e| Error::of(path, e);
+        let failed = |e| Error::about(path, e);
         let place = self.place(path)?;
         let (dtype, payload) = T::encode(array.iter());
         let shape: Vec<u64> = array.shape().iter().map(|&n| n as u64).collect();
@@ -114,7 +114,7 @@ impl Checkout {
                 path: path.to_owned(),
             });
         }
-        let failed = |e| Error::of(path, e);
+        let failed = |e| Error::about(path, e);
         match self.target.deletion(&place).map_err(failed)? {
             Deletion::Object => self.target.remove(&place.object).map_err(failed),
             Deletion::Member(_) => Err(Error::Store {
@@ -135,7 +135,7 @@ impl Checkout {
     pub fn set_attribute(&self, path: &str, name: &str, value: &str) -> Result<(), Error> {
         let change = || AttributeChange::Set(value.as_bytes());
         let set = |path: &str| (self.target).set_attribute(&names(path), name.as_bytes(), change());
-        let failed = |e| Error::of(path, e);
+        let failed = |e| Error::about(path, e);
         match set(path) {
             Err(e) if e.errno() == libc::ENOENT => set(&npy_name(path)).map_err(failed),
             done => done.map_err(failed),
@@ -149,7 +149,7 @@ impl Checkout {
     /// [`Error::Store`] if that fails; nothing that was durable before is lost.
     pub fn sync(&self) -> Result<(), Error> {
         let shown = self.path.display().to_string();
-        self.target.sync().map_err(|e| Error::of(&shown, e))
+        self.target.sync().map_err(|e| Error::about(&shown, e))
     }
 
     /// Commits everything that was written so far, and goes on on top of the commit. Returns its id, or `None` if there
@@ -199,7 +199,7 @@ impl Checkout {
     /// Returns the place of an array in its store.
     fn place(&self, path: &str) -> Result<PartPlace, Error> {
         let role = self.target.role(&names(&npy_name(path)));
-        match role.map_err(|e| Error::of(path, e))? {
+        match role.map_err(|e| Error::about(path, e))? {
             Role::Stored(place) => Ok(place),
             Role::Scratch => Err(Error::NotAnArray {
                 path: path.to_owned(),

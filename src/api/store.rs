@@ -226,7 +226,7 @@ impl OpenOptions {
         let StorePath {
             store: path,
             inside,
-        } = StorePath::of(path);
+        } = StorePath::parse(path);
         self.fs.subpath = inside;
         // It has no kernel to serve copies.
         self.fs.keep = Some(0);
@@ -252,7 +252,7 @@ impl OpenOptions {
         let checkouts =
             Checkouts::below(&path, self.checkouts.as_deref(), &formats).map_err(refused)?;
         let checkouts = checkouts.asking(&self.fs.remote);
-        let reach = Reach::of(&path, self.fs.external).with(checkouts.dir());
+        let reach = Reach::of_store(&path, self.fs.external).with(checkouts.dir());
         let h5 = H5::workers(reach);
         Ok(Prepared {
             options: self.fs,
@@ -364,11 +364,11 @@ impl Store {
             }
             found => found?,
         };
-        let mut found = node.attributes().map_err(|e| Error::of(path, e))?;
+        let mut found = node.attributes().map_err(|e| Error::about(path, e))?;
         found.sort_by(|a, b| a.name.cmp(&b.name));
         Ok(found
             .into_iter()
-            .map(|one| Attribute::of(path, one))
+            .map(|one| Attribute::new(path, one))
             .collect())
     }
 
@@ -419,7 +419,7 @@ impl Store {
         let attributes = self.attributes(path)?;
         let encoding = attributes.iter().find(|a| a.name() == "encoding-type");
         let is_csc = encoding.is_some_and(|a| a.value::<String>().is_ok_and(|v| v == "csc_matrix"));
-        let format = dir.format().map_err(|e| Error::of(path, e))?;
+        let format = dir.format().map_err(|e| Error::about(path, e))?;
         let order = match is_csc || format == "matlab" {
             true => SparseOrder::Csc,
             false => SparseOrder::Csr,
@@ -488,7 +488,7 @@ impl Store {
     /// [`Error::NotFound`], or what keeps it from being opened.
     pub fn file(&self, path: &str) -> Result<File, Error> {
         let file = self.file_at(path)?;
-        let content = file.open().map_err(|e| Error::of(path, e))?;
+        let content = file.open().map_err(|e| Error::about(path, e))?;
         Ok(File::new(path, content))
     }
 
@@ -521,7 +521,7 @@ impl Store {
                 path: path.to_owned(),
             });
         };
-        let listing = dir.list().map_err(|e| Error::of(path, e))?;
+        let listing = dir.list().map_err(|e| Error::about(path, e))?;
         let full = |name: &[u8]| {
             let name = String::from_utf8_lossy(name);
             match path.trim_matches('/') {
@@ -562,7 +562,7 @@ impl Store {
             PathError::Missing => Error::NotFound {
                 path: path.to_owned(),
             },
-            PathError::Failed(e) => Error::of(path, e),
+            PathError::Failed(e) => Error::about(path, e),
         })
     }
 
@@ -673,7 +673,7 @@ impl Read for File {
         let left = usize::try_from(self.len().saturating_sub(self.at)).unwrap_or(usize::MAX);
         let len = left.min(buf.len());
         let read = self.content.read_at(self.at, &mut buf[..len]);
-        read.map_err(|e| Error::of(&self.path, e))?;
+        read.map_err(|e| Error::about(&self.path, e))?;
         self.at += len as u64;
         Ok(len)
     }
@@ -702,7 +702,7 @@ pub struct Attribute {
 }
 
 impl Attribute {
-    pub(super) fn of(path: &str, found: npyfs_hdf5::Attribute) -> Self {
+    pub(super) fn new(path: &str, found: npyfs_hdf5::Attribute) -> Self {
         Self {
             path: path.to_owned(),
             name: String::from_utf8_lossy(&found.name).into_owned(),

@@ -59,7 +59,7 @@ pub fn run(args: &Args) -> Result<(), CliError> {
     let chunk = sample_bytes(&header.shape, element);
     let elements = Slice::new(content, header.start, header.len);
     let waiting = Progress::waiting("measuring codecs");
-    let sample = Sample::of(&elements, element, chunk).map_err(failed)?;
+    let sample = Sample::take(&elements, element, chunk).map_err(failed)?;
     let sample = sample
         .ok_or_else(|| refused("there are no elements to measure, or one is larger than 8 MiB"))?;
     let measured = sample.measure(&methods(true)).map_err(failed)?;

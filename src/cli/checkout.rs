@@ -42,7 +42,7 @@ pub(super) fn copy(
     out: &Path,
     leave_out: bool,
 ) -> Result<Exported, CliError> {
-    let which = CheckoutArgs::of(store.0, store.1, options);
+    let which = CheckoutArgs::new(store.0, store.1, options);
     let wish = ExportWish {
         layout: Layout::default(),
         parts: None,

@@ -86,7 +86,7 @@ fn stores(current: &OsStr) -> Vec<CompletionCandidate> {
     if let Some(store) = words.before_colon() {
         return names(&store, current.as_bytes(), b"/");
     }
-    let place = StorePath::of(Path::new(current));
+    let place = StorePath::parse(Path::new(current));
     if let Some(inside) = place.inside {
         let store = place.store;
         let before = [store.as_os_str().as_bytes(), b":/"].concat();
@@ -116,7 +116,7 @@ fn names(store: &Path, inside: &[u8], before: &[u8]) -> Vec<CompletionCandidate>
     let inside = inside.strip_prefix(b"/").unwrap_or(inside);
     let slash = inside.iter().rposition(|&byte| byte == b'/');
     let (above, begun) = inside.split_at(slash.map_or(0, |slash| slash + 1));
-    let args = StoreArgs::of(store.to_owned());
+    let args = StoreArgs::new(store.to_owned());
     let place = match above.is_empty() {
         true => places(&args, &[]),
         false => places(&args, &[PathBuf::from(OsStr::from_bytes(above))]),
@@ -175,5 +175,5 @@ impl Words {
 /// Returns whether a word is a store, or something in one, on this machine.
 fn is_here(word: &OsString) -> bool {
     let path = Path::new(word);
-    Address::parse(path).is_none() && StorePath::of(path).store.exists()
+    Address::parse(path).is_none() && StorePath::parse(path).store.exists()
 }

@@ -93,7 +93,7 @@ struct Wanted {
 }
 
 impl Wanted {
-    fn of(args: &Args) -> Result<Self, CliError> {
+    fn parse(args: &Args) -> Result<Self, CliError> {
         let attribute = |text: &String| match text.split_once('=') {
             Some((name, value)) => (name.to_owned(), Some(Pattern::new(value.as_bytes()))),
             None => (text.clone(), None),
@@ -233,7 +233,7 @@ struct Search {
 
 /// Runs the command.
 pub fn run(args: &Args) -> Result<(), CliError> {
-    let wanted = Wanted::of(args)?;
+    let wanted = Wanted::parse(args)?;
     let places = places(&args.store, &[])?;
     let mut search = Search {
         wanted,

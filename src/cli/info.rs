@@ -106,7 +106,7 @@ fn info(place: &Place, has_title: bool) -> Result<Info, CliError> {
     let mut facts = None;
     let json = match place.node(false)? {
         Node::Directory(dir) => {
-            let found = Facts::of(&*dir).map_err(|e| place.failed(&e))?;
+            let found = Facts::find(&*dir).map_err(|e| place.failed(&e))?;
             let json = found.info.clone();
             facts = Some(found);
             Ok(json)

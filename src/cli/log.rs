@@ -113,7 +113,7 @@ fn is_dead(mount: &Path) -> bool {
 /// Returns the log of a checkout: the refusals of all its mounts.
 fn of_checkout(args: &Args, name: &str) -> Result<Vec<LogEntry>, CliError> {
     let refused = |e: npyfs_base::error::Error| CliError::store(e.message);
-    let StorePath { store, .. } = StorePath::of(&args.place);
+    let StorePath { store, .. } = StorePath::parse(&args.place);
     store::check_place(&store, args.checkouts.as_deref()).map_err(refused)?;
     let store = StorePath::resolved(&store).map_err(|e| {
         let hint = store::hint(&store);

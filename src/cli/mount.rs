@@ -109,7 +109,7 @@ pub fn run(mut args: Args) -> Result<(), CliError> {
             view.name()
         )));
     }
-    let StorePath { store, inside } = StorePath::of(&args.store);
+    let StorePath { store, inside } = StorePath::parse(&args.store);
     options.show_only(inside).map_err(CliError::usage)?;
     if store.is_dir() && args.mount_point.is_file() {
         // Said before the directory is found to be no store.
@@ -339,7 +339,7 @@ fn open(
     checkouts: &Checkouts,
     writable: bool,
 ) -> Result<Fs, CliError> {
-    let h5 = H5::workers(Reach::of(store, options.external).with(checkouts.dir()));
+    let h5 = H5::workers(Reach::of_store(store, options.external).with(checkouts.dir()));
     let formats = formats::registry();
     let refused = |refusal: OpenError| {
         let hint = store::hint(&args.store);

@@ -342,7 +342,7 @@ pub struct Facts {
 
 impl Facts {
     /// Finds the facts about a directory.
-    pub fn of(dir: &dyn Directory) -> Result<Self> {
+    pub fn find(dir: &dyn Directory) -> Result<Self> {
         let info = dir.info()?;
         let text = |key: &str| info[key].as_str().map(str::to_owned);
         let (file, path) = (text("file"), text("path"));

@@ -236,8 +236,8 @@ enum Meaning {
 }
 
 impl Meaning {
-    fn of(given: &Path) -> Self {
-        let StorePath { store, inside } = StorePath::of(given);
+    fn find(given: &Path) -> Self {
+        let StorePath { store, inside } = StorePath::parse(given);
         if Address::parse(&store).is_some() {
             return Self::Store { store, inside };
         }
@@ -365,7 +365,7 @@ impl Meaning {
 
 /// Returns the store or the mount that a path goes on into, and the path from there; `None` if it names all of it.
 pub fn inside(given: &Path) -> Option<(PathBuf, PathBuf)> {
-    let (whole, inside) = match Meaning::of(given) {
+    let (whole, inside) = match Meaning::find(given) {
         Meaning::Store { store, inside } => (store, inside?),
         Meaning::Mount { at, inside } => (at, inside),
         Meaning::File(_) => return None,
@@ -416,7 +416,7 @@ pub fn places_in_stores(args: &StoreArgs, paths: &[PathBuf]) -> Result<Vec<Place
 }
 
 fn all(args: &StoreArgs, paths: &[PathBuf], through: Through) -> Result<Vec<Place>, CliError> {
-    let first = Meaning::of(args.first()).open(args, args.first(), through)?;
+    let first = Meaning::find(args.first()).open(args, args.first(), through)?;
     if paths.is_empty() {
         return first.expanded(true);
     }
@@ -430,7 +430,7 @@ fn all(args: &StoreArgs, paths: &[PathBuf], through: Through) -> Result<Vec<Plac
     }
     all.extend(first.expanded(true)?);
     for path in paths {
-        let place = Meaning::of(path).open(args, path, through)?;
+        let place = Meaning::find(path).open(args, path, through)?;
         all.extend(place.expanded(true)?);
     }
     Ok(all)
@@ -743,7 +743,7 @@ mod tests {
         std::fs::write(path("a.npy"), b"\x93NUMPY\x01\x00").unwrap();
         std::fs::write(path("text"), "text").unwrap();
         std::fs::create_dir(path("dir")).unwrap();
-        let of = |name: &str| Meaning::of(&path(name));
+        let of = |name: &str| Meaning::find(&path(name));
         assert_eq!(of("x.h5"), store("x.h5", None));
         assert_eq!(of("x.h5/g/a.npy"), store("x.h5", Some("/g/a.npy")));
         assert_eq!(of("x.h5:/g/a.npy"), store("x.h5", Some("/g/a.npy")));

@@ -20,7 +20,7 @@ use crate::cli::output::{Report, print};
 use crate::cli::pages::{self, Shell};
 use npyfs_base::printable;
 
-use install_root::{Place, State, of};
+use install_root::{Place, State, items_of};
 
 /// The prefix of files that no package of the distribution owns.
 const LOCAL: &str = "/usr/local";
@@ -100,7 +100,7 @@ fn install(args: &Args, place: &Place, parts: &[Part], report: &mut String) -> R
         {
             report.push_str(&format!("{} is there, from a package\n", part.name()));
         } else {
-            wanted.extend(of(&items, part));
+            wanted.extend(items_of(&items, part));
         }
     }
     let before = report.len();
@@ -197,9 +197,9 @@ fn listing(args: &Args, place: &Place) -> Result<SetupReport, CliError> {
         let state = match is_packaged {
             true => State::Same,
             // An item that this user cannot read counts as foreign: `setup` did not put it there.
-            false => {
-                State::of_all(of(&items, part).map(|it| place.state(it).unwrap_or(State::Foreign)))
-            }
+            false => State::of_all(
+                items_of(&items, part).map(|it| place.state(it).unwrap_or(State::Foreign)),
+            ),
         };
         let is_done = !matches!(state, State::Missing | State::Differs);
         match part {

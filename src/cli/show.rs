@@ -140,7 +140,7 @@ fn directory(args: &Args, place: &Place, dir: &Arc<dyn Directory>) -> Result<(),
         return Err(no_picture(place.named()));
     }
     let looking = Progress::waiting("looking at the store");
-    let facts = Facts::of(&**dir).map_err(|e| place.failed(&e))?;
+    let facts = Facts::find(&**dir).map_err(|e| place.failed(&e))?;
     drop(looking);
     let depth = match (args.depth, args.all) {
         (Some(depth), _) => Some(depth as usize),
@@ -392,12 +392,12 @@ fn by_name<S: Serializer>(members: &[Member], to: S) -> Result<S::Ok, S::Error> 
 impl ArrayReport {
     fn new(header: &Header, printed: String, columns: &[Column]) -> Self {
         let (statistics, members) = match columns {
-            [one] if one.name.is_empty() => (Some(Statistics::of(one)), Vec::new()),
+            [one] if one.name.is_empty() => (Some(Statistics::new(one)), Vec::new()),
             all => {
                 let member = |column: &Column| Member {
                     name: column.name.clone(),
                     dtype: column.dtype.to_string(),
-                    statistics: Statistics::of(column),
+                    statistics: Statistics::new(column),
                 };
                 (None, all.iter().map(member).collect())
             }

@@ -59,7 +59,7 @@ pub fn run(args: &Args) -> Result<(), CliError> {
         });
         mounts = named.collect::<Result<_, _>>()?;
     }
-    let all: Vec<MountStatus> = mounts.iter().map(MountStatus::of).collect();
+    let all: Vec<MountStatus> = mounts.iter().map(MountStatus::read).collect();
     if args.json {
         return print_json(&all);
     }
@@ -73,7 +73,7 @@ pub fn run(args: &Args) -> Result<(), CliError> {
 /// Returns what is said of one mount.
 pub fn text_of(mount_point: &Path) -> Option<String> {
     let mounted = table::at(mount_point).ok()??;
-    Some(MountStatus::of(&mounted).text())
+    Some(MountStatus::read(&mounted).text())
 }
 
 /// Whether a mount answers.
@@ -118,7 +118,7 @@ struct Room {
 }
 
 impl Room {
-    fn of(json: &Json) -> Option<Self> {
+    fn parse(json: &Json) -> Option<Self> {
         let number = |key: &str| json[key].as_u64();
         Some(Self {
             bytes: number("bytes")?,
@@ -171,7 +171,7 @@ fn ask(at: &Path) -> io::Result<Answer> {
 }
 
 impl MountStatus {
-    fn of(mounted: &Mounted) -> Self {
+    fn read(mounted: &Mounted) -> Self {
         let at = &mounted.mount_point;
         let answer = ask(at);
         let state = match answer.as_ref().map_err(io::Error::raw_os_error) {
@@ -200,7 +200,7 @@ impl MountStatus {
             writable: !mounted.read_only,
             user: mounted.owner.map(users::name_of_user),
             options: status.map(options),
-            checkout: status.and_then(|status| CheckoutStatus::of(&status["checkout"])),
+            checkout: status.and_then(|status| CheckoutStatus::parse(&status["checkout"])),
             refused: answer.as_ref().map(|answer| Refusals {
                 count: answer.refused.iter().map(|line| line.count).sum(),
                 since: answer.refused.iter().map(|line| line.time.clone()).min(),
@@ -208,8 +208,8 @@ impl MountStatus {
             readers,
             pid,
             memory: pid.map(memory),
-            cache: status.and_then(|status| Room::of(&status["cache"])),
-            kept: status.and_then(|status| Room::of(&status["kept"])),
+            cache: status.and_then(|status| Room::parse(&status["cache"])),
+            kept: status.and_then(|status| Room::parse(&status["kept"])),
             remedy,
         }
     }
@@ -291,7 +291,7 @@ impl Report for MountStatus {
 }
 
 impl CheckoutStatus {
-    fn of(json: &Json) -> Option<Self> {
+    fn parse(json: &Json) -> Option<Self> {
         let name = json["name"].as_str()?.to_owned();
         let number = |key: &str| json[key].as_u64().unwrap_or(0);
         let count = |key: &str| json[key].as_array().map_or(0, |list| list.len() as u64);

@@ -58,7 +58,7 @@ pub struct StoreArgs {
 
 impl StoreArgs {
     /// Names a store, about which nothing else is said.
-    pub fn of(store: PathBuf) -> Self {
+    pub fn new(store: PathBuf) -> Self {
         Self {
             options: Vec::new(),
             checkout: None,
@@ -74,7 +74,7 @@ impl StoreArgs {
     pub fn whole(&self) -> Option<(PathBuf, Option<&str>, Option<&Path>)> {
         let options = options::parse(self.options.iter().map(String::as_str)).ok()?;
         let options = options.fs;
-        let inside = options.subpath.or(StorePath::of(&self.store).inside);
+        let inside = options.subpath.or(StorePath::parse(&self.store).inside);
         let is_viewed = options.view.is_some() || options.join.is_some();
         let is_whole = self.at.is_none() && inside.is_none() && !is_viewed;
         let is_whole = is_whole && self.checkouts_at.is_none();
@@ -104,7 +104,7 @@ impl StoreArgs {
         let store = text(&status["store"]);
         let store = store.ok_or_else(|| io::Error::other("it does not say what it shows"))?;
         let store = PathBuf::from(store);
-        let beside = Checkouts::of(&store, None, &formats::registry());
+        let beside = Checkouts::of_store(&store, None, &formats::registry());
         let checkouts_at = text(&status["checkouts"]).map(PathBuf::from);
         let checkouts_at = checkouts_at.filter(|dir| dir != beside.dir());
         Ok(Self {
@@ -155,12 +155,12 @@ impl StoreArgs {
         let store = resolved(store)?;
         let formats = formats::registry();
         let checkouts = match &self.checkouts_at {
-            Some(dir) => Checkouts::of(&store, Some(dir), &formats),
+            Some(dir) => Checkouts::of_store(&store, Some(dir), &formats),
             None => checkouts(&store, self.checkouts.as_deref())
                 .map_err(|e| CliError::store(e.message))?,
         };
         let checkouts = checkouts.asking(&options.fs.remote);
-        let reach = Reach::of(&store, options.fs.external).with(checkouts.dir());
+        let reach = Reach::of_store(&store, options.fs.external).with(checkouts.dir());
         let h5 = H5::workers(reach);
         let opened = match (&self.checkout, &self.at) {
             (Some(name), _) => {

@@ -236,7 +236,7 @@ impl Walk {
     /// Reads everything in a directory.
     fn directory(&mut self, dir: &Arc<dyn Directory>, path: &str) {
         let objects = VerifyProgress::new(|| Progress::count("checking", 0));
-        let format = self.formats.of(&**dir);
+        let format = self.formats.format_of(&**dir);
         let own = |format: &Arc<dyn Format>| format.rules().verify(&**dir, &objects);
         if let Some(done) = format.ok().and_then(own) {
             match done {
@@ -359,7 +359,7 @@ fn rules(
         // A store with a handle keeps its rules itself.
         return;
     }
-    let format = formats.of(&**dir);
+    let format = formats.format_of(&**dir);
     let inspection = Inspection {
         sep,
         changed: None,

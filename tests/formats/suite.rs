@@ -71,7 +71,11 @@ impl Sample {
     fn is_only_read(&self) -> bool {
         let store = self.store();
         let fs = store.open().unwrap();
-        self.formats.of(&**fs.root()).unwrap().writing().is_none()
+        self.formats
+            .format_of(&**fs.root())
+            .unwrap()
+            .writing()
+            .is_none()
     }
 
     fn refuses_what_is_written(&self) {
@@ -346,11 +350,11 @@ impl Outcome for Unchecked {
 
 impl Store<'_> {
     fn h5(&self, checkouts: &Checkouts) -> H5 {
-        H5::workers(Reach::of(&self.path, External::Deny).with(checkouts.dir()))
+        H5::workers(Reach::of_store(&self.path, External::Deny).with(checkouts.dir()))
     }
 
     fn checkouts(&self) -> Checkouts {
-        Checkouts::of(&self.path, None, &self.sample.formats)
+        Checkouts::of_store(&self.path, None, &self.sample.formats)
     }
 
     fn open(&self) -> Result<Fs, npyfs::mount::fs::OpenError> {
@@ -388,7 +392,7 @@ impl Store<'_> {
     fn broken(&self, fs: &Fs) -> Vec<String> {
         let mut broken = Vec::new();
         let mut look = |dir: &dyn Directory| {
-            let format = self.sample.formats.of(dir).unwrap();
+            let format = self.sample.formats.format_of(dir).unwrap();
             let inspection = Inspection {
                 sep: b'#',
                 changed: None,

@@ -347,7 +347,7 @@ fn opened<E: std::fmt::Debug>(
     open: impl FnOnce(&Path, &Registry, &Checkouts) -> Result<Fs, E>,
 ) -> Fs {
     let formats = npyfs_core::formats::registry();
-    let checkouts = Checkouts::of(path, None, &formats);
+    let checkouts = Checkouts::of_store(path, None, &formats);
     open(path, &formats, &checkouts).unwrap()
 }
 

@@ -133,7 +133,7 @@ struct FileFace {
 
 impl FileFace {
     /// Returns the header fields of a part of an object; `None` if it is not an array.
-    fn of(key: &ObjectKey, part: &Part) -> Option<Self> {
+    fn new(key: &ObjectKey, part: &Part) -> Option<Self> {
         if part.place.suffix != ".npy" {
             return None;
         }

@@ -34,7 +34,7 @@ const TRIES: usize = 10;
 struct Part(String);
 
 impl Part {
-    fn of(inside: Option<&Path>) -> Self {
+    fn inside(inside: Option<&Path>) -> Self {
         let path = inside.unwrap_or(Path::new(""));
         let names = path.components().filter_map(|part| match part {
             Component::Normal(name) => Some(name.to_string_lossy()),
@@ -60,7 +60,7 @@ pub(super) fn diff(
     format: OutputFormat,
 ) -> Result<(), CliError> {
     let (whole, inside) = which.whole();
-    let part = Part::of(inside.as_deref());
+    let part = Part::inside(inside.as_deref());
     let found = whole.find(name)?;
     let name = found.name_or_only(BEHIND)?;
     // Small arrays may still be in the memory of the mount.

@@ -145,7 +145,7 @@ pub(super) fn write(
     for store in &plan.stores {
         let divided = store.divided.as_ref();
         for (number, file) in store.files.iter().enumerate() {
-            let new = place.of(&file.name);
+            let new = place.path_of(&file.name);
             let done = Export {
                 base: &file.path,
                 remote: found.checkouts.remote(),
@@ -352,7 +352,7 @@ impl Room {
     }
 
     /// Returns where a file is made.
-    fn of(&self, name: &Path) -> PathBuf {
+    fn path_of(&self, name: &Path) -> PathBuf {
         match self.workplace {
             Some(_) => self.dir.join(name),
             None => self.out.clone(),
@@ -525,7 +525,7 @@ fn plan(
     if root.is_store() {
         let files = files_of(&planner.formats, &root, base).map_err(refused)?;
         let name = out.file_name().unwrap_or_default();
-        let format = planner.formats.of(&*root).map_err(refused)?.clone();
+        let format = planner.formats.format_of(&*root).map_err(refused)?.clone();
         // One file that is to be one is copied as it is.
         let parts = parts.filter(|&parts| files.len() > 1 || parts != Parts::Single);
         let rearranged = parts.map(|parts| planner.rearranged(&*format, &files, parts));
@@ -573,7 +573,7 @@ fn files_of(
     if let Some(why) = store.info()?["error"].as_str() {
         return Err(Error::damaged(why).about(path.display()));
     }
-    let files = formats.of(&**store)?.files(&**store, path)?;
+    let files = formats.format_of(&**store)?.files(&**store, path)?;
     // A file in several members is shown by another name than the first of them has.
     let own = store.info()?["file"].as_str().map(PathBuf::from);
     match (files.as_slice(), own) {
@@ -666,7 +666,7 @@ impl Planner<'_> {
                             [first] if is_first_member(first) => vec![below.clone()],
                             files => files.iter().map(named).collect(),
                         };
-                        let format = self.formats.of(&**dir).map_err(refused)?.clone();
+                        let format = self.formats.format_of(&**dir).map_err(refused)?.clone();
                         self.add(key, files, names, &*format, None)?;
                     }
                     Err(e) => self.plan.lost.push((key, e.message)),
@@ -809,7 +809,7 @@ impl Planner<'_> {
         }
         if let Some(sets) = format.sets().filter(|_| names.len() > 1) {
             let (context, parts) = (&self.plan.seen.context, Parts::Set(names.len()));
-            let divided = DividedChanges::of(&store.layers, sets, context, parts);
+            let divided = DividedChanges::divide(&store.layers, sets, context, parts);
             store.divided = Some(divided);
         }
         let mut steps = rearranged.map(Vec::into_iter);

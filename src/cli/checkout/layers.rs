@@ -80,7 +80,7 @@ pub(super) struct Selected {
 
 impl CheckoutArgs {
     /// Names a store, and the directory of its checkouts if that is not beside it.
-    pub(super) fn of(store: &Path, checkouts: Option<&Path>, options: &[String]) -> Self {
+    pub(super) fn new(store: &Path, checkouts: Option<&Path>, options: &[String]) -> Self {
         Self {
             options: options.to_vec(),
             checkouts: checkouts.map(Path::to_owned),
@@ -90,14 +90,14 @@ impl CheckoutArgs {
 
     /// Finds the checkouts of the store. If it is given by a mount point, the name is that of the mounted checkout.
     pub(super) fn find(&self, name: Option<&str>) -> Result<Selected, CliError> {
-        let store = StorePath::of(&self.store).store;
+        let store = StorePath::parse(&self.store).store;
         store::check_place(&store, self.checkouts.as_deref()).map_err(refused)?;
         self.find_if_any(name)
     }
 
     /// Finds the checkouts of the store for a command that makes sense without any.
     pub(super) fn find_if_any(&self, name: Option<&str>) -> Result<Selected, CliError> {
-        let place = StorePath::of(&self.store);
+        let place = StorePath::parse(&self.store);
         if place.inside.is_some() {
             return Err(CliError::usage(format!(
                 "{}: a checkout is one of the whole store: say {}",
@@ -136,7 +136,7 @@ impl CheckoutArgs {
 
     /// Returns the arguments for the whole store, and the path of the directory in it that was named.
     pub(super) fn whole(&self) -> (Self, Option<PathBuf>) {
-        let StorePath { store, inside } = StorePath::of(&self.store);
+        let StorePath { store, inside } = StorePath::parse(&self.store);
         let (options, checkouts) = (self.options.clone(), self.checkouts.clone());
         let whole = Self {
             options,
@@ -172,7 +172,8 @@ impl CheckoutArgs {
         Ok(Selected {
             checkouts: match layer.and_then(Path::parent) {
                 Some(dir) if self.checkouts.is_none() => {
-                    Checkouts::of(store, Some(dir), &formats::registry()).asking(&self.remote()?)
+                    Checkouts::of_store(store, Some(dir), &formats::registry())
+                        .asking(&self.remote()?)
                 }
                 _ => self.checkouts_of(store)?,
             },
@@ -502,7 +503,7 @@ impl BaseStore {
             remote: checkouts.remote().clone(),
             ..FsOptions::default()
         };
-        let reach = Reach::of(checkouts.store(), options.external).with(checkouts.dir());
+        let reach = Reach::of_store(checkouts.store(), options.external).with(checkouts.dir());
         let h5 = H5::workers(reach);
         let context = Arc::new(Context::new(h5, options));
         let base = formats::open(checkouts.store(), &context, &formats::registry(), || true)?;

@@ -52,7 +52,7 @@ impl CheckoutList {
             .filter(|summary| summary.commit.is_some())
             .count();
         let listed = |summary| {
-            let unfit = misfits.map(|misfits| Unfit::of(summary, misfits, committed));
+            let unfit = misfits.map(|misfits| Unfit::list(summary, misfits, committed));
             ListedCheckout::new(summary, unfit)
         };
         Self(all.iter().map(listed).collect())
@@ -109,7 +109,7 @@ struct Unfit {
 impl Unfit {
     /// Returns the misfits of one checkout, out of the misfits of all. A layer that is not committed comes after the
     /// `committed` ones.
-    fn of(summary: &Summary, misfits: &[Misfit], committed: usize) -> Vec<Self> {
+    fn list(summary: &Summary, misfits: &[Misfit], committed: usize) -> Vec<Self> {
         let number = summary.commit.as_ref().map(|(number, _)| *number);
         let own = misfits.iter().filter(|misfit| match number {
             Some(number) => misfit.layer + 1 == number,

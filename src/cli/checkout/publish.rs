@@ -73,7 +73,7 @@ pub(super) fn publish(
     }
     lost.extend(without_links(&base, &mut published)?);
     rules(&base, &published, out)?;
-    let store = Joined::of(&base, &files, &mut published)?;
+    let store = Joined::new(&base, &files, &mut published)?;
     lost.extend(store.lost.iter().map(|(key, why)| format!("{key}: {why}")));
     let progress = Progress::waiting("publishing");
     end_cleanly().map_err(|e| CliError::object(e.to_string()))?;
@@ -133,7 +133,7 @@ fn files_of(base: &BaseStore, store: &Path) -> Result<Vec<PathBuf>, CliError> {
         return Err(no(why));
     }
     let formats = formats::registry();
-    let format = formats.of(&**root).map_err(refused)?;
+    let format = formats.format_of(&**root).map_err(refused)?;
     if let Some(why) = format.rules().refuses_links() {
         return Err(no(&format!(
             "{why}; npyfs checkout export writes a whole store"
@@ -157,13 +157,13 @@ struct Joined {
 }
 
 impl Joined {
-    fn of(
+    fn new(
         base: &BaseStore,
         files: &[PathBuf],
         published: &mut Published,
     ) -> Result<Self, CliError> {
         let formats = formats::registry();
-        let format = formats.of(&*base.base).map_err(refused)?;
+        let format = formats.format_of(&*base.base).map_err(refused)?;
         let opened = files
             .iter()
             .map(|path| OpenStore::open(&base.context, path));

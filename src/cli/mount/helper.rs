@@ -25,7 +25,7 @@ pub enum Call {
 
 impl Call {
     /// Returns the call that the arguments of this process are, its name first; `None` for one by its own commands.
-    pub fn of(arguments: &[OsString]) -> Option<Self> {
+    pub fn parse(arguments: &[OsString]) -> Option<Self> {
         let (name, rest) = arguments.split_first()?;
         let name = PathBuf::from(name);
         let name = name.file_name()?.to_string_lossy();
@@ -219,7 +219,7 @@ mod tests {
 
     fn kind(line: &str) -> &'static str {
         let arguments: Vec<OsString> = line.split(' ').map(OsString::from).collect();
-        match Call::of(&arguments) {
+        match Call::parse(&arguments) {
             Some(Call::Mount(_)) => "mount",
             Some(Call::Unmount(_)) => "umount",
             None => "command",

@@ -114,7 +114,7 @@ impl<'a> Place<'a> {
     /// Returns whether a package has installed what the items are, in whatever version.
     pub fn is_packaged(&self, items: &[Item], part: Part) -> bool {
         part != Part::AllowOther
-            && of(items, part).all(|item| match &item.content {
+            && items_of(items, part).all(|item| match &item.content {
                 Content::Link(_) => self.state(item).is_ok_and(|it| it == State::Same),
                 _ => self.real(&item.path).is_file(),
             })
@@ -287,7 +287,7 @@ impl<'a> Place<'a> {
 }
 
 /// Returns the items of a part.
-pub fn of(items: &[Item], part: Part) -> impl Iterator<Item = &Item> {
+pub fn items_of(items: &[Item], part: Part) -> impl Iterator<Item = &Item> {
     items.iter().filter(move |item| item.part == part)
 }
 

@@ -38,7 +38,7 @@ struct Decimal {
 
 impl Decimal {
     /// Takes apart what Rust writes in scientific notation.
-    fn of(scientific: &str) -> Self {
+    fn parse(scientific: &str) -> Self {
         let (mantissa, exponent) = scientific.split_once('e').unwrap_or((scientific, "0"));
         let is_negative = mantissa.starts_with('-');
         let digits: String = mantissa.chars().filter(char::is_ascii_digit).collect();
@@ -52,9 +52,9 @@ impl Decimal {
     /// Returns the fewest digits that tell a finite number from all others of its type.
     fn shortest(number: f64, width: Width) -> Self {
         match width {
-            Width::Double => Self::of(&format!("{number:e}")),
+            Width::Double => Self::parse(&format!("{number:e}")),
             // The number is one of the type.
-            Width::Single => Self::of(&format!("{:e}", number as f32)),
+            Width::Single => Self::parse(&format!("{:e}", number as f32)),
             Width::Half => {
                 let all = (0..8).flat_map(|digits| near(&format!("{number:.digits$e}")));
                 let is_same = |text: &String| {
@@ -62,7 +62,7 @@ impl Decimal {
                     f64::from(f16::from_f64(read)) == number
                 };
                 let found = all.into_iter().find(is_same);
-                Self::of(&found.unwrap_or_else(|| format!("{number:e}")))
+                Self::parse(&found.unwrap_or_else(|| format!("{number:e}")))
             }
         }
     }
@@ -104,7 +104,7 @@ impl Decimal {
 /// Returns a number of some digits and the next ones with as many. The nearest is not always the one that is read back:
 /// below a power of two, numbers lie closer than above.
 fn near(scientific: &str) -> Vec<String> {
-    let decimal = Decimal::of(scientific);
+    let decimal = Decimal::parse(scientific);
     let whole: i64 = decimal.digits.parse().unwrap_or(0);
     let behind = i32::try_from(decimal.digits.len()).unwrap_or(0) - 1;
     let next = [whole, whole + 1, whole - 1].map(|whole| {
@@ -138,7 +138,7 @@ fn positional(number: f64, width: Width) -> (String, String) {
 fn scientific(number: f64, width: Width) -> (String, String, String) {
     let mut decimal = Decimal::shortest(number, width);
     if decimal.digits.len() > PRECISION + 1 {
-        decimal = Decimal::of(&format!("{number:.PRECISION$e}"));
+        decimal = Decimal::parse(&format!("{number:.PRECISION$e}"));
     }
     let (before, behind, exponent) = decimal.scientific();
     (before, trimmed(&behind), exponent)
@@ -241,7 +241,7 @@ impl FloatForm {
         match self.exponent {
             Some(digits) => {
                 // All have as many digits, also those that fewer tell from others.
-                let decimal = Decimal::of(&format!("{number:.most$e}", most = self.precision));
+                let decimal = Decimal::parse(&format!("{number:.most$e}", most = self.precision));
                 let (before, behind, exponent) = decimal.scientific();
                 let (mark, power) = exponent.split_at(1.min(exponent.len()));
                 format!(

@@ -132,7 +132,7 @@ impl Form {
             }
             Kind::Datetime | Kind::Timedelta => {
                 let is_time = |n: &i128| *n != i128::from(NOT_A_TIME);
-                let unit = TimeUnit::of(unit).filter(|_| kind == Kind::Datetime);
+                let unit = TimeUnit::parse(unit).filter(|_| kind == Kind::Datetime);
                 let times = || integers().filter(is_time);
                 let ends = [times().min(), times().max()].into_iter().flatten();
                 let mut ends = ends.map(|n| time_text(n, unit));
@@ -343,7 +343,7 @@ pub(super) struct TimeUnit {
 
 impl TimeUnit {
     /// Parses the unit behind the name of a type; `None` of one without, or unknown.
-    pub(super) fn of(text: &str) -> Option<Self> {
+    pub(super) fn parse(text: &str) -> Option<Self> {
         let inner = text.strip_prefix('[')?.strip_suffix(']')?;
         let letters = inner.trim_start_matches(|c: char| c.is_ascii_digit());
         let count = match inner.strip_suffix(letters)? {
@@ -579,7 +579,7 @@ mod tests {
 
     #[test]
     fn units_are_printed_as_numpy_prints_them() {
-        let print = |unit: &str, number| TimeUnit::of(unit).unwrap().print(number);
+        let print = |unit: &str, number| TimeUnit::parse(unit).unwrap().print(number);
         assert_eq!(print("[D]", 0), "1970-01-01");
         assert_eq!(print("[D]", -1), "1969-12-31");
         assert_eq!(print("[D]", 11_016), "2000-02-29");
@@ -596,8 +596,8 @@ mod tests {
             print(unit, i64::MAX);
             print(unit, i64::MIN + 1);
         }
-        assert_eq!(TimeUnit::of(""), None);
-        assert_eq!(TimeUnit::of("[99999999999s]"), None);
+        assert_eq!(TimeUnit::parse(""), None);
+        assert_eq!(TimeUnit::parse("[99999999999s]"), None);
     }
 
     #[test]

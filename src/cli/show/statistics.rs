@@ -180,7 +180,7 @@ impl Serialize for Statistics {
 
 impl Statistics {
     /// Returns the statistics of a column that has seen all elements.
-    pub(super) fn of(column: &Column) -> Self {
+    pub(super) fn new(column: &Column) -> Self {
         let frequent = match &column.tally {
             Tally::Texts(distinct, kind, order) => {
                 let entry = |(bytes, count)| Frequent {
@@ -195,7 +195,7 @@ impl Statistics {
         };
         Self {
             facts: facts(&column.tally),
-            histogram: Histogram::of(&column.tally),
+            histogram: Histogram::new(&column.tally),
             frequent,
         }
     }
@@ -322,7 +322,7 @@ fn facts(tally: &Tally) -> Vec<Fact> {
 
 impl Histogram {
     /// Returns the histogram of a column, if it has one of more than one bin.
-    fn of(tally: &Tally) -> Option<Self> {
+    fn new(tally: &Tally) -> Option<Self> {
         let histogram: &tally::Histogram = match tally {
             Tally::Integers(IntegerTally { histogram, .. })
             | Tally::Times(IntegerTally { histogram, .. }, _) => histogram,
@@ -527,7 +527,9 @@ impl Column {
             Kind::Bool => Tally::Bools { trues: 0, count: 0 },
             Kind::Uint if *size == 8 => Tally::Integers(IntegerTally::new(1 << 63)),
             Kind::Int | Kind::Uint if *size <= 8 => Tally::Integers(IntegerTally::new(0)),
-            Kind::Datetime if *size == 8 => Tally::Times(IntegerTally::new(0), TimeUnit::of(unit)),
+            Kind::Datetime if *size == 8 => {
+                Tally::Times(IntegerTally::new(0), TimeUnit::parse(unit))
+            }
             Kind::Timedelta if *size == 8 => Tally::Times(IntegerTally::new(0), None),
             Kind::Float => Tally::Floats(FloatTally::default(), width(*size)),
             Kind::Complex => Tally::Complex(FloatTally::default(), Default::default()),
@@ -758,7 +760,7 @@ mod tests {
     fn told(dtype: &DType, data: &[u8]) -> (String, Json) {
         let (mut columns, _) = columns(dtype);
         columns.elements(0, data);
-        let statistics = Statistics::of(&columns[0]);
+        let statistics = Statistics::new(&columns[0]);
         (
             statistics.text(),
             serde_json::to_value(&statistics).unwrap(),

@@ -27,7 +27,7 @@ pub enum BloscCodec {
 
 impl BloscCodec {
     /// Returns the codec with a number of hdf5-blosc (`BLOSC_LZ4` and so on); `None` for those without an encoder here.
-    pub fn of(parameter: u32) -> Option<Self> {
+    pub fn from_parameter(parameter: u32) -> Option<Self> {
         let mut all = [Self::Lz4, Self::Snappy, Self::Zlib, Self::Zstd].into_iter();
         all.find(|codec| codec.parameter() == parameter)
     }

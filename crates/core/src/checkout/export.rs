@@ -69,7 +69,7 @@ pub struct DividedChanges(BTreeMap<String, std::result::Result<Vec<Vec<EditStep>
 
 impl DividedChanges {
     /// Divides the objects of layers by the rule of a format; `None` if the format has none.
-    pub fn of(
+    pub fn divide(
         layers: &[LayerFiles],
         sets: &dyn Sets,
         context: &Arc<Context>,
@@ -507,7 +507,7 @@ pub fn encoded<'a>(
         let Some(dir) = view.directory(above)? else {
             continue;
         };
-        let format = view.formats().of(&*dir)?;
+        let format = view.formats().format_of(&*dir)?;
         let Some(writing) = format.writing() else {
             continue;
         };

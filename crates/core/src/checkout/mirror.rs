@@ -181,7 +181,7 @@ impl Mirror {
         builder.recursive(true).mode(0o700);
         builder.create(path).map_err(about)?;
         let dir = Dir::open(path, &Rights::of(path), false)?;
-        let place = BucketPlace::of(address, settings);
+        let place = BucketPlace::new(address, settings);
         let text = once(&dir, ADDRESS, &place.print()?)?;
         BucketPlace::parse(&text).map_err(|e| e.about(path.join(ADDRESS).display()))?;
         let id = once(&dir, ID, &unique()?)?;
@@ -196,7 +196,7 @@ impl Mirror {
     }
 
     /// Returns the copy that a directory is, or is in.
-    pub fn of(dir: &Dir) -> Option<Arc<Self>> {
+    pub fn find(dir: &Dir) -> Option<Arc<Self>> {
         dir.original()
     }
 
@@ -499,7 +499,7 @@ pub struct BucketPlace {
 }
 
 impl BucketPlace {
-    fn of(address: &Address, settings: &RemoteSettings) -> Self {
+    fn new(address: &Address, settings: &RemoteSettings) -> Self {
         Self {
             address: address.to_string(),
             endpoint: settings.endpoint.clone(),
@@ -601,13 +601,13 @@ impl Mirror {
             let (_, part) = self.ensure(top, layer, content)?;
             let mut needed = files_named(&part.text, true)?;
             needed.extend(content.object.clone());
-            return Ok(LayerUse::Garbage(LayerGarbage::of(&state, &needed, None)));
+            return Ok(LayerUse::Garbage(LayerGarbage::find(&state, &needed, None)));
         }
         if state.writer_elsewhere(self)?.is_some() {
             return Ok(LayerUse::Written);
         }
         let mut needed = needed_now(&state, self, layer)?;
-        let found = LayerGarbage::of(&state, &needed, None);
+        let found = LayerGarbage::find(&state, &needed, None);
         if !alone || found.objects.is_empty() {
             return Ok(LayerUse::Garbage(found));
         }
@@ -622,7 +622,7 @@ impl Mirror {
             }
         };
         needed = needed_now(&state, self, layer)?;
-        let found = LayerGarbage::of(&state, &needed, Some(lease));
+        let found = LayerGarbage::find(&state, &needed, Some(lease));
         Ok(LayerUse::Garbage(found))
     }
 
@@ -646,7 +646,7 @@ fn needed_now(state: &LayerState, mirror: &Mirror, layer: &str) -> Result<BTreeS
 }
 
 impl LayerGarbage {
-    fn of(state: &LayerState, needed: &BTreeSet<String>, lease: Option<Lease>) -> Self {
+    fn find(state: &LayerState, needed: &BTreeSet<String>, lease: Option<Lease>) -> Self {
         let is_known = |name: &str| {
             let begins = ["part.", "content."];
             is_finished(name) || begins.iter().any(|begin| name.starts_with(begin))

@@ -140,7 +140,7 @@ impl LayerTarget {
         let Some(dir) = self.directory(above)? else {
             return Ok(());
         };
-        let format = self.view.formats().of(&*dir)?;
+        let format = self.view.formats().format_of(&*dir)?;
         if !format.objects().is_axis(axis) {
             return Ok(());
         }
@@ -230,7 +230,7 @@ impl LayerTarget {
             return Ok(());
         }
         self.layer().know(&store, || match self.view.store(&store) {
-            Some(dir) => StoreIdentity::of(&dir, &*self.view, self.view.formats()),
+            Some(dir) => StoreIdentity::compute(&dir, &*self.view, self.view.formats()),
             None => Err(Error::new(ErrorKind::NotFound, "the store is gone")),
         })
     }
@@ -431,7 +431,7 @@ impl LayerTarget {
         let key = self.view.key(path)?;
         // A store that was deleted here: the new one is shown in its place as long as the same store is below.
         if let Some(hidden) = self.view.store(&key) {
-            let identity = || StoreIdentity::of(&hidden, &*self.view, self.view.formats());
+            let identity = || StoreIdentity::compute(&hidden, &*self.view, self.view.formats());
             self.layer().know(&key, identity)?;
         }
         let layer = self.layer();

@@ -51,7 +51,7 @@ impl Walk<'_> {
                 Some(Node::File(keys)) => Some(keys.open()?),
                 _ => None,
             };
-            Ok((Rows::of(watched.clone(), keys)?, watched))
+            Ok((Rows::new(watched.clone(), keys)?, watched))
         });
         let (rows, watched) = match opened {
             Ok(opened) => opened,
@@ -101,7 +101,7 @@ enum KeyValues {
 }
 
 impl Rows {
-    fn of(content: Arc<dyn Content>, keys: Option<Arc<dyn Content>>) -> Result<Self> {
+    fn new(content: Arc<dyn Content>, keys: Option<Arc<dyn Content>>) -> Result<Self> {
         let array = NpyArray::shown(&content)?;
         let Some((&len, shape)) = array.shape.split_first() else {
             return Err(invalid("an array without rows"));
@@ -112,7 +112,7 @@ impl Rows {
             ));
         }
         let bytes = npy::payload_len(&array.dtype, shape);
-        let keys = keys.map(|keys| RowKeys::of(&keys, len)).transpose()?;
+        let keys = keys.map(|keys| RowKeys::read(&keys, len)).transpose()?;
         Ok(Self {
             head: npy::header(&array.dtype, shape),
             bytes: bytes.unwrap_or(0),
@@ -162,7 +162,7 @@ impl RowKeys {
         }
     }
 
-    fn of(file: &Arc<dyn Content>, rows: u64) -> Result<Self> {
+    fn read(file: &Arc<dyn Content>, rows: u64) -> Result<Self> {
         let array = NpyArray::shown(file)?;
         let are_pairs = array.shape == [rows, 2];
         if !(are_pairs || array.shape == [rows]) || array.data.len() > LARGEST {

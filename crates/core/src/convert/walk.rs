@@ -485,7 +485,7 @@ impl Walk<'_> {
             self.lost(full, "another object has the same name there");
             return Ok(());
         }
-        let faces = parts.iter().map(|part| FileFace::of(key, part));
+        let faces = parts.iter().map(|part| FileFace::new(key, part));
         let faces: Vec<FileFace> = faces.flatten().collect();
         let put = self.builder.put(key, parts);
         if let Some(e) = watched.iter().find_map(|watched| watched.failure()) {

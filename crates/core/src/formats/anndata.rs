@@ -301,7 +301,7 @@ impl Element {
         let member = self.member(table)?;
         match &member.member {
             GroupMember::Dataset(dataset) => dataset.shape.first().copied(),
-            _ => Frame::of(Marks(&member.attributes), member.members.as_deref()?)?.rows,
+            _ => Frame::find(Marks(&member.attributes), member.members.as_deref()?)?.rows,
         }
     }
 
@@ -311,7 +311,7 @@ impl Element {
 
     /// Returns its table, if it is one.
     fn frame(&self) -> Option<Frame> {
-        Frame::of(self.marks(), &self.scan.members)
+        Frame::find(self.marks(), &self.scan.members)
     }
 
     /// Returns whether a member is a sparse matrix or a categorical.
@@ -398,7 +398,7 @@ struct Frame {
 }
 
 impl Frame {
-    fn of(marks: Marks<'_>, members: &[ScannedMember]) -> Option<Self> {
+    fn find(marks: Marks<'_>, members: &[ScannedMember]) -> Option<Self> {
         let is_table = marks.encoding().as_deref() == Some("dataframe");
         let index = marks.text(INDEX).filter(|_| is_table)?;
         let rows = find(members, &index).and_then(|member| match &member.member {

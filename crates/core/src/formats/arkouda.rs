@@ -196,7 +196,7 @@ impl Sets for Arkouda {
     }
 
     fn set_root(&self, set: FileSet, top: &Path, context: &Arc<Context>) -> StoreRoot {
-        StoreRoot::of(SetVersions::new(set, top, context))
+        StoreRoot::over(SetVersions::new(set, top, context))
     }
 
     fn files(&self, dir: &dyn Directory, path: &Path) -> Result<Vec<PathBuf>> {
@@ -364,7 +364,10 @@ fn is_arkouda(store: &OpenStore) -> Result<bool> {
     if members.iter().any(|(name, _)| name == daf::MARK) {
         return Ok(false);
     }
-    if Marks::of(&scan.attributes).file_format.is_some() {
+    if Marks::from_attributes(&scan.attributes)
+        .file_format
+        .is_some()
+    {
         return Ok(true);
     }
     let is_whole = scan.total <= LOOKED_AT && scan.damage.is_none();
@@ -392,7 +395,7 @@ const MOST_COLUMNS: usize = 4096;
 
 /// Returns what a directory says that it is; `None` for a group.
 fn kind_of(dir: &dyn Directory) -> Result<Option<ArkoudaKind>> {
-    let marks = Marks::of(&dir.attributes()?);
+    let marks = Marks::from_attributes(&dir.attributes()?);
     let number = marks.object_type.and_then(|number| number.ok());
     Ok(number.and_then(|number| ArkoudaKind::of_type(number, true)))
 }

@@ -43,7 +43,7 @@ pub fn open(
         let listing = Listing::new(address, &context.options.remote);
         return Prefix::open(listing, context, formats);
     }
-    let root = StoreRoot::of(Object::new(address.clone(), None, context, formats));
+    let root = StoreRoot::over(Object::new(address.clone(), None, context, formats));
     root.current().map_err(|e| match e.kind {
         ErrorKind::NotFound if address.scheme() != Scheme::Web => {
             let why = format!(
@@ -71,7 +71,7 @@ pub fn open_object(
         newest: Mutex::new(Some(object.clone())),
         ..Object::new(object.address().clone(), None, context, formats)
     };
-    let root = StoreRoot::of(store);
+    let root = StoreRoot::over(store);
     root.current()?;
     Ok(Arc::new(root))
 }
@@ -343,7 +343,7 @@ impl Prefix {
                 verdicts: self.verdicts.clone(),
             };
             let object = Object::new(address, Some(listed), &self.context, &self.formats);
-            Node::Directory(Arc::new(StoreRoot::of(object)))
+            Node::Directory(Arc::new(StoreRoot::over(object)))
         })
     }
 

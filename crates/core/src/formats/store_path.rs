@@ -21,9 +21,9 @@ pub struct StorePath {
 impl StorePath {
     /// Takes a spelling apart. What exists as a path is a store, whatever it is called; of several stores, the longest
     /// path counts.
-    pub fn of(spelled: &Path) -> Self {
+    pub fn parse(spelled: &Path) -> Self {
         if let Some(path) = Address::local(spelled) {
-            return Self::of(&path);
+            return Self::parse(&path);
         }
         if Address::parse(spelled).is_some() {
             return Self::of_address(&Address::hide_secret(spelled));
@@ -87,7 +87,7 @@ mod tests {
     #[test]
     fn addresses_have_a_host_and_paths_inside() {
         let of = |text: &str| {
-            let place = StorePath::of(Path::new(text));
+            let place = StorePath::parse(Path::new(text));
             let inside = place.inside.map(|path| path.to_string_lossy().into_owned());
             (place.store.to_string_lossy().into_owned(), inside)
         };
@@ -104,7 +104,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let path = |name: &str| dir.path().join(name);
         let inside = |name: &str| {
-            let place = StorePath::of(&path(name));
+            let place = StorePath::parse(&path(name));
             let store = place.store.strip_prefix(dir.path()).unwrap().to_owned();
             (
                 store.to_string_lossy().into_owned(),

@@ -100,7 +100,7 @@ pub struct AxisEntries(String);
 
 impl AxisEntries {
     /// Makes the digest of what `each` shows its argument, one entry after the other.
-    pub fn of<E>(
+    pub fn digest<E>(
         each: impl FnOnce(&mut dyn FnMut(&[u8])) -> std::result::Result<(), E>,
     ) -> std::result::Result<Self, E> {
         let (mut count, mut hasher) = (0_u64, Digest::default());
@@ -166,7 +166,7 @@ mod tests {
     use super::*;
 
     fn entries(all: &[&str]) -> AxisEntries {
-        let done: std::result::Result<_, ()> = AxisEntries::of(|see| {
+        let done: std::result::Result<_, ()> = AxisEntries::digest(|see| {
             all.iter().for_each(|entry| see(entry.as_bytes()));
             Ok(())
         });

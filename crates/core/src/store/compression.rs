@@ -103,7 +103,7 @@ impl Compression {
             Self::Gzip(level) => Encoding::Gzip(small(level)?),
             Self::Lzf => Encoding::Lzf,
             Self::Blosc { codec, level } => Encoding::Blosc {
-                codec: BloscCodec::of(codec)?,
+                codec: BloscCodec::from_parameter(codec)?,
                 level: small(level)?,
             },
         })

@@ -94,7 +94,7 @@ impl ArrowDirectory {
     }
 
     fn format(&self, of: &dyn Directory) -> Result<Arc<dyn Format>> {
-        Ok(self.view.formats.of(of)?.clone())
+        Ok(self.view.formats.format_of(of)?.clone())
     }
 
     /// Returns whether its own table lies in it, and not beside it.
@@ -168,7 +168,7 @@ impl ArrowDirectory {
     /// Returns the facts about a table, from the cache if they are known.
     fn facts(&self, stem: &[u8], table: &Table, format: &dyn Format) -> Result<Verdict<Facts>> {
         let key = [&self.path, stem].concat();
-        let judge = || Facts::of(table, format);
+        let judge = || Facts::find(table, format);
         let known = &self.view.known;
         known.find(key, version(table), judge, Facts::weight)
     }

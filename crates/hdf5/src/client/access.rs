@@ -32,7 +32,7 @@ pub enum Reach {
 
 impl Reach {
     /// Returns the reach of a store that is a file, or a directory of such files.
-    pub fn of(store: &Path, external: External) -> Self {
+    pub fn of_store(store: &Path, external: External) -> Self {
         match external {
             // A remote store reaches no file of this machine.
             _ if Address::parse(store).is_some() => Self::Stores(Vec::new()),
@@ -210,12 +210,15 @@ mod tests {
         let file = dir.path().join("x.h5");
         std::fs::write(&file, HDF5).unwrap();
         for external in [External::Deny, External::SameDir] {
-            assert!(!Reach::of(&file, external).takes_neighbours(&file));
-            assert!(Reach::of(dir.path(), external).takes_neighbours(&file));
-            let layers = Reach::of(&file, external).with(&dir.path().join("layers"));
+            assert!(!Reach::of_store(&file, external).takes_neighbours(&file));
+            assert!(Reach::of_store(dir.path(), external).takes_neighbours(&file));
+            let layers = Reach::of_store(&file, external).with(&dir.path().join("layers"));
             assert!(!layers.takes_neighbours(&file));
             assert!(layers.takes_neighbours(&dir.path().join("layers/c/1.h5")));
         }
-        assert!(matches!(Reach::of(&file, External::Allow), Reach::Anywhere));
+        assert!(matches!(
+            Reach::of_store(&file, External::Allow),
+            Reach::Anywhere
+        ));
     }
 }

@@ -74,7 +74,7 @@ pub fn methods(plugins: bool) -> Vec<Option<Compression>> {
 impl Sample {
     /// Samples `content`, whose elements have `element` bytes, in chunks of at most `chunk` bytes; `None` if it is
     /// empty.
-    pub fn of(content: &dyn Content, element: u64, chunk: u64) -> Result<Option<Self>> {
+    pub fn take(content: &dyn Content, element: u64, chunk: u64) -> Result<Option<Self>> {
         let element = element.max(1);
         let whole = |bytes: u64| bytes / element * element;
         let len = whole(content.len());
@@ -216,7 +216,7 @@ mod tests {
     #[test]
     fn every_codec_is_measured_on_what_the_array_holds() {
         let ramp: Vec<u8> = (0..1_u32 << 20).flat_map(u32::to_le_bytes).collect();
-        let sample = Sample::of(&InMemory(ramp), 4, 1 << 18).unwrap().unwrap();
+        let sample = Sample::take(&InMemory(ramp), 4, 1 << 18).unwrap().unwrap();
         assert_eq!((sample.chunks.len(), sample.chunks[0].len()), (16, 1 << 18));
         let measured = sample.measure(&methods(true)).unwrap();
         assert!(measured.len() >= 8);
@@ -225,7 +225,7 @@ mod tests {
             assert!(one.decoding > 0.0 && one.stored <= one.bytes);
             assert_eq!(one.stored == one.bytes, one.method.is_none());
         }
-        assert!(Sample::of(&InMemory(Vec::new()), 4, 1).unwrap().is_none());
+        assert!(Sample::take(&InMemory(Vec::new()), 4, 1).unwrap().is_none());
     }
 
     #[test]

@@ -83,7 +83,7 @@ impl PublicationNote {
 }
 
 impl PublishedFile {
-    fn of(name: &Path, identity: &Identity) -> Result<Self> {
+    fn new(name: &Path, identity: &Identity) -> Result<Self> {
         let path = name.to_str().ok_or_else(|| {
             let why = "its name is no UTF-8: a publication cannot say that it depends on it";
             Error::new(ErrorKind::Os(libc::EILSEQ), why).about(name.display())
@@ -302,7 +302,7 @@ impl LinkedFiles {
         }
         let name = relative(home, path);
         let number = self.files.len();
-        let said = PublishedFile::of(&name, identity)?;
+        let said = PublishedFile::new(&name, identity)?;
         self.files.push(LinkedFile {
             about: serde_json::to_string(&said).map_err(|e| Error::damaged(e.to_string()))?,
             from,
@@ -364,7 +364,7 @@ pub fn to_publish(checkouts: &Checkouts, name: Option<&str>) -> Result<Published
     };
     published._lock = Some(commits::lock(dir)?);
     let commits = commits::read(dir)?;
-    if let (Some(mirror), true) = (Mirror::of(dir), name.is_some() || !commits.is_empty()) {
+    if let (Some(mirror), true) = (Mirror::find(dir), name.is_some() || !commits.is_empty()) {
         let why = "what lies in a bucket cannot be linked to; export copies it";
         let message = format!("{}: {why}", mirror.prefix().address(""));
         return Err(Error::new(ErrorKind::Os(libc::EOPNOTSUPP), message));

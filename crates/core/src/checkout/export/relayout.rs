@@ -207,7 +207,7 @@ impl Relayout<'_> {
             (Coding::Plain, _) => None,
             (Coding::With(method), _) => Some(method),
             (Coding::Fastest, Some(Found::Stored(elements))) => {
-                choice.of(dataset, elements, self.base, self.plugins)?
+                choice.choose(dataset, elements, self.base, self.plugins)?
             }
             (Coding::Fastest, _) => choice.known(dataset),
         };
@@ -303,7 +303,7 @@ impl Choice {
         self.of.get(&dataset.kind).copied().flatten()
     }
 
-    fn of(
+    fn choose(
         &mut self,
         dataset: &Recodable,
         content: &dyn Content,
@@ -315,7 +315,7 @@ impl Choice {
         }
         let disk = *self.disk.get_or_insert_with(|| measure::disk(base));
         let chunk = sample_bytes(&dataset.shape, dataset.element);
-        let sample = Sample::of(content, dataset.element, chunk)?;
+        let sample = Sample::take(content, dataset.element, chunk)?;
         let measured = match sample {
             Some(sample) => sample.measure(&measure::methods(plugins))?,
             None => Vec::new(),

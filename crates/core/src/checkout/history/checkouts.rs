@@ -96,7 +96,7 @@ impl Summary {
 
 impl Checkouts {
     /// Returns the checkouts of `store` in `dir`, by default beside the store.
-    pub fn of(store: &Path, dir: Option<&Path>, formats: &Registry) -> Self {
+    pub fn of_store(store: &Path, dir: Option<&Path>, formats: &Registry) -> Self {
         let place = match dir {
             Some(dir) => CheckoutsPlace::at(dir),
             None => CheckoutsPlace::beside(store, formats),
@@ -409,7 +409,7 @@ impl Checkouts {
             return Ok((all, refused));
         };
         let commits = commits::read(&dir)?;
-        let mirror = Mirror::of(&dir);
+        let mirror = Mirror::find(&dir);
         for (at, commit) in commits.iter().enumerate() {
             let name = checkout_of(&commit.layer);
             let commit = Some((at + 1, commit.clone()));
@@ -635,7 +635,7 @@ pub fn remove_empty(dir: &Dir) -> Result<()> {
 
 /// Opens the directory of an uncommitted layer; ENOENT if it does not exist.
 pub(in crate::checkout) fn layer_below(dir: &Dir, layer: &str) -> Result<Dir> {
-    if let Some(mirror) = Mirror::of(dir)
+    if let Some(mirror) = Mirror::find(dir)
         && !mirror.pull(dir, layer)?
     {
         let why = "no such checkout";
@@ -697,7 +697,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let store = dir.path().join("x.h5");
         std::fs::write(&store, "123").unwrap();
-        let checkouts = Checkouts::of(&store, None, &registry());
+        let checkouts = Checkouts::of_store(&store, None, &registry());
         assert!(names(&checkouts).is_empty() && checkouts.committed().unwrap().is_empty());
         assert_eq!(checkouts.find("a").unwrap_err().errno(), libc::ENOENT);
         let a = open(&checkouts, "a").unwrap();
@@ -718,7 +718,8 @@ mod tests {
     #[test]
     fn names_that_could_lead_elsewhere_are_refused() {
         let dir = tempfile::tempdir().unwrap();
-        let checkouts = Checkouts::of(&dir.path().join("x.h5"), Some(dir.path()), &registry());
+        let checkouts =
+            Checkouts::of_store(&dir.path().join("x.h5"), Some(dir.path()), &registry());
         let long = "a".repeat(LONGEST_NAME + 1);
         for name in [
             "", ".", "..", ".a", "a/b", "a~2", "commits", "a b", "\u{e9}", &long,
@@ -735,7 +736,7 @@ mod tests {
             ("/d/x_LOCALE0003.h5", "/d/x_LOCALE.h5.checkouts"),
             ("/d", "/d.checkouts"),
         ] {
-            let checkouts = Checkouts::of(Path::new(store), None, &formats);
+            let checkouts = Checkouts::of_store(Path::new(store), None, &formats);
             assert_eq!(checkouts.dir(), Path::new(want));
         }
     }

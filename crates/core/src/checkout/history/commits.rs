@@ -59,7 +59,7 @@ fn open(dir: &Dir, storage: Arc<dyn Storage>) -> Result<(Option<NumberedCommits>
 pub(in crate::checkout) fn read_on(dir: &Dir, all: &mut CommitRecords) -> Result<()> {
     let storage: Arc<dyn Storage> = Arc::new(Disk);
     match place(dir, &storage)? {
-        Some(place) => NumberedCommits::of(place).extend(all, 0),
+        Some(place) => NumberedCommits::new(place).extend(all, 0),
         None if all.is_empty() => Ok(()),
         None => dir.below(NAME).map(drop),
     }
@@ -82,7 +82,7 @@ fn open_from(
     let Some(place) = place(dir, &storage)? else {
         return Ok(None);
     };
-    let mut numbered = NumberedCommits::of(place);
+    let mut numbered = NumberedCommits::new(place);
     let Some(mut all) = numbered.last(number, id)? else {
         return Ok(None);
     };
@@ -129,7 +129,7 @@ fn place(dir: &Dir, storage: &Arc<dyn Storage>) -> Result<Option<Arc<dyn CommitP
 
 /// Returns the place of a bucket's commits, if `dir` is a copy of a bucket's directory.
 fn in_bucket(dir: &Dir, storage: &Arc<dyn Storage>) -> Result<Option<Arc<dyn CommitPlace>>> {
-    let Some(mirror) = Mirror::of(dir) else {
+    let Some(mirror) = Mirror::find(dir) else {
         return Ok(None);
     };
     let (own, _) = dir.make(NAME)?;

@@ -45,7 +45,7 @@ pub(in crate::checkout) fn add_layers(
                     false => dir.below_later(&commit.layer),
                 };
                 LayerFiles {
-                    stores: known.of(commit)?,
+                    stores: known.identities(commit)?,
                     ..undated(&layer, changes, all)?
                 }
             }
@@ -75,7 +75,7 @@ pub fn on_top(dir: &Dir, changes: IndexChanges, below: &[LayerFiles]) -> Result<
 
 fn undated(dir: &Dir, mut changes: IndexChanges, below: &[LayerFiles]) -> Result<LayerFiles> {
     let restored = std::mem::take(&mut changes.restored);
-    let mut files = LayerFiles::of(dir, changes);
+    let mut files = LayerFiles::new(dir, changes);
     // Most are of a few layers.
     let mut places: HashMap<String, Option<usize>> = HashMap::new();
     for (key, restored) in restored {
@@ -98,7 +98,7 @@ pub(in crate::checkout) fn committed(
     commit: &LayerCommit,
     held: bool,
 ) -> Result<(Dir, IndexChanges)> {
-    if let Some(mirror) = Mirror::of(dir) {
+    if let Some(mirror) = Mirror::find(dir) {
         let about = |e: Error| e.about(mirror.prefix().address(&commit.layer));
         let content = commit.content.as_ref().ok_or_else(|| {
             let why = format!("the commit {} does not say what is in it", commit.id);
@@ -125,7 +125,7 @@ pub(in crate::checkout) fn said(dir: &Dir, commit: &LayerCommit) -> Result<Optio
     let changes = commit
         .changes
         .as_ref()
-        .filter(|_| Mirror::of(dir).is_none());
+        .filter(|_| Mirror::find(dir).is_none());
     let changes = changes.map(IndexChanges::of_short);
     changes.transpose().map_err(|e| about(commit, e))
 }
@@ -150,7 +150,7 @@ struct KnownStores<'a> {
 
 impl<'a> KnownStores<'a> {
     /// Returns the identities of the stores that a commit was written over, by key.
-    fn of(&mut self, commit: &'a LayerCommit) -> Result<Arc<Stores>> {
+    fn identities(&mut self, commit: &'a LayerCommit) -> Result<Arc<Stores>> {
         let Some(base) = &commit.base else {
             return Ok(Arc::default());
         };

@@ -74,11 +74,11 @@ impl CheckoutsPlace {
         dir.push(SUFFIX);
         match Address::parse(Path::new(&dir)) {
             Some(Ok(address)) if address.scheme() != Scheme::Web => Self::in_bucket(address, true),
-            _ => Self::of(dir.into(), false),
+            _ => Self::new(dir.into(), false),
         }
     }
 
-    fn of(dir: PathBuf, follow: bool) -> Self {
+    fn new(dir: PathBuf, follow: bool) -> Self {
         Self {
             dir,
             follow,
@@ -97,7 +97,7 @@ impl CheckoutsPlace {
         };
         Self {
             bucket: Some(bucket),
-            ..Self::of(path, false)
+            ..Self::new(path, false)
         }
     }
 
@@ -154,7 +154,7 @@ impl CheckoutsPlace {
         });
         Self {
             bucket,
-            ..Self::of(dir.to_owned(), true)
+            ..Self::new(dir.to_owned(), true)
         }
     }
 
@@ -185,7 +185,7 @@ impl CheckoutsPlace {
             };
             match owner(&found)? {
                 Some(owner) if owner == own => {
-                    return Ok(Self::of(path, false));
+                    return Ok(Self::new(path, false));
                 }
                 Some(other) if is_gone(Path::new(OsStr::from_bytes(&other))) => {
                     abandoned.push(path);
@@ -197,7 +197,7 @@ impl CheckoutsPlace {
         Ok(Self {
             mark: Some(own.to_vec()),
             abandoned,
-            ..Self::of(free.unwrap_or_default(), false)
+            ..Self::new(free.unwrap_or_default(), false)
         })
     }
 

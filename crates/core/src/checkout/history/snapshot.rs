@@ -235,7 +235,7 @@ pub(in crate::checkout) fn unfolded(folded: &[LayerFiles]) -> Result<Vec<LayerFi
 
 /// Reads the layers of a snapshot; `None` if there is none that can be used.
 pub(in crate::checkout) fn read(top: &Dir) -> Option<Vec<LayerFiles>> {
-    if Mirror::of(top).is_some() {
+    if Mirror::find(top).is_some() {
         return None;
     }
     let own = top.below(commits::NAME).ok()?;
@@ -310,7 +310,7 @@ fn laid(top: &Dir, records: Vec<Record>) -> Option<Vec<LayerFiles>> {
 
 /// Writes a snapshot of all committed layers, if one is due. It need not succeed.
 pub(in crate::checkout) fn keep(top: &Dir, layers: &[LayerFiles]) {
-    if layers.len().is_multiple_of(SPAN) && Mirror::of(top).is_none() {
+    if layers.len().is_multiple_of(SPAN) && Mirror::find(top).is_none() {
         // Commits need none.
         let _ = write(top, layers);
     }

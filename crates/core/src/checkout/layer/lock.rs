@@ -60,7 +60,7 @@ impl LayerLock {
             return Err(Error::new(ErrorKind::Stale, message).about(dir.path().display()));
         }
         holder::write(&file).map_err(about)?;
-        let lease = match Mirror::of(dir) {
+        let lease = match Mirror::find(dir) {
             Some(mirror) => Some(mirror.take(dir, may_begin)?),
             None => None,
         };
@@ -123,7 +123,7 @@ impl LayerLock {
 
     /// Returns the name of the process that holds the layer in `dir`; `None` if none does.
     pub fn look(dir: &Dir) -> Result<Option<String>> {
-        match (Self::look_here(dir)?, Mirror::of(dir)) {
+        match (Self::look_here(dir)?, Mirror::find(dir)) {
             (None, Some(mirror)) => mirror.writer_elsewhere(&dir.name()),
             (here, _) => Ok(here),
         }

@@ -128,7 +128,7 @@ pub struct LayerContent {
 
 impl LayerContent {
     /// Returns the content for a commit, and the object to be created before it, if the content is long.
-    pub fn of(part: &Part, object: &str) -> Result<(Self, Option<Vec<u8>>)> {
+    pub fn new(part: &Part, object: &str) -> Result<(Self, Option<Vec<u8>>)> {
         let bytes = part.print()?;
         let sum = digest(&bytes);
         let text = String::from_utf8(bytes).map_err(|e| Error::damaged(e.to_string()))?;
@@ -199,10 +199,10 @@ mod tests {
 
     #[test]
     fn a_commit_holds_what_is_short() {
-        let (content, object) = LayerContent::of(&part(0, "one\n", &["1"]), "content").unwrap();
+        let (content, object) = LayerContent::new(&part(0, "one\n", &["1"]), "content").unwrap();
         assert!(content.part.is_some() && object.is_none());
         let long = "x".repeat(INLINE);
-        let (content, object) = LayerContent::of(&part(0, &long, &[]), "content").unwrap();
+        let (content, object) = LayerContent::new(&part(0, &long, &[]), "content").unwrap();
         assert_eq!(content.object.as_deref(), Some("content"));
         assert_eq!(content.sum, digest(&object.unwrap()));
     }

@@ -108,7 +108,7 @@ impl Upload {
             files,
         };
         let name = lease::content_name(self.lease.number());
-        let (content, object) = LayerContent::of(&part, &name)?;
+        let (content, object) = LayerContent::new(&part, &name)?;
         if let Some(bytes) = object
             && !self.lease.prefix().create_own(&name, &bytes)?
         {

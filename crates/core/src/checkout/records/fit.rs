@@ -145,7 +145,7 @@ pub struct KnownArray {
 
 impl StoreIdentity {
     /// Computes the identity of the store in `dir`, which has no layers on top.
-    pub fn of(
+    pub fn compute(
         dir: &Arc<dyn Directory>,
         spelling: &dyn KeySpelling,
         formats: &Registry,
@@ -160,7 +160,7 @@ impl StoreIdentity {
             let Some((above, dir)) = groups.pop_front() else {
                 break;
             };
-            let format = formats.of(&*dir)?;
+            let format = formats.format_of(&*dir)?;
             for (name, node) in dir.list()?.iter() {
                 let Ok(own) = String::from_utf8(spelling.key(&name)) else {
                     continue;
@@ -189,7 +189,7 @@ impl StoreIdentity {
                             }
                         } else if identity.arrays.len() < MOST_ARRAYS
                             // An array that cannot be read does not identify the store.
-                            && let Ok(array) = KnownArray::of(path(own), &**file)
+                            && let Ok(array) = KnownArray::read(path(own), &**file)
                         {
                             match array.shape.iter().all(|&n| n < 2) {
                                 true => scalars.push(array),
@@ -261,7 +261,7 @@ impl StoreIdentity {
 }
 
 impl KnownArray {
-    fn of(path: String, file: &dyn VirtualFile) -> Result<Self> {
+    fn read(path: String, file: &dyn VirtualFile) -> Result<Self> {
         let file = file.open()?;
         let header = complete_npy_header(&*file)?;
         let bytes = header.len.min(START);
@@ -307,7 +307,7 @@ pub fn read_entries(file: &Arc<dyn Content>) -> Result<AxisEntries> {
         shape: header.shape,
         data: Arc::new(Slice::new(file.clone(), header.start, header.len)),
     };
-    AxisEntries::of(|see| {
+    AxisEntries::digest(|see| {
         text::each(&array, |_, entry| {
             see(entry);
             Ok(())

@@ -267,15 +267,18 @@ impl IndexChanges {
     /// Reads the index of a layer; `None` if there is none.
     pub fn find(dir: &Dir) -> Result<Option<Self>> {
         let lines: Option<Vec<IndexLine>> = record_log::read(dir, NAME, FORM)?;
-        Ok(lines.map(Self::of))
+        Ok(lines.map(Self::from_lines))
     }
 
     /// Parses the whole text of an index.
     pub fn parse(text: &str) -> Result<Self> {
-        Ok(Self::of(record_log::parse_whole(text.as_bytes(), FORM)?))
+        Ok(Self::from_lines(record_log::parse_whole(
+            text.as_bytes(),
+            FORM,
+        )?))
     }
 
-    fn of(lines: Vec<IndexLine>) -> Self {
+    fn from_lines(lines: Vec<IndexLine>) -> Self {
         let mut changes = Self::default();
         for line in lines {
             changes.take(line);
@@ -361,7 +364,7 @@ impl IndexChanges {
 
     /// Returns the changes of an empty layer that is begun on this state of the store.
     pub fn begun_on(begun: LayerBase) -> Self {
-        Self::of(vec![IndexLine::Begun(begun)])
+        Self::from_lines(vec![IndexLine::Begun(begun)])
     }
 
     /// Writes them as the index of a new layer in `dir`, durably.
@@ -390,7 +393,7 @@ impl IndexChanges {
     /// Reads what `short` wrote. The stores are not in it.
     pub fn of_short(list: &Unread) -> Result<Self> {
         let lines = list.values()?.into_iter().map(record_log::parse);
-        Ok(Self::of(lines.collect::<Result<_>>()?))
+        Ok(Self::from_lines(lines.collect::<Result<_>>()?))
     }
 
     /// Returns the fewest lines with the same meaning.
@@ -515,7 +518,7 @@ impl Index {
         let mut index = Self {
             lines,
             count: records.len(),
-            changes: IndexChanges::of(records),
+            changes: IndexChanges::from_lines(records),
             most: 0,
         };
         index.compact();
@@ -642,7 +645,7 @@ pub fn files_named(text: &str, is_all: bool) -> Result<BTreeSet<String>> {
         named.extend(object.members.iter().map(KeptMember::file_name));
     };
     if is_all {
-        let changes = IndexChanges::of(lines);
+        let changes = IndexChanges::from_lines(lines);
         changes.incomplete.values().for_each(&mut incomplete);
         let stored = changes.entries.values().flatten();
         named.extend(stored.map(|stored| stored.name()));
@@ -772,7 +775,7 @@ mod tests {
             index.add(vec![line(n)]).unwrap();
             let all: Vec<IndexLine> =
                 serde_json::from_str(&serde_json::to_string(&long).unwrap()).unwrap();
-            let all = IndexChanges::of(all);
+            let all = IndexChanges::from_lines(all);
             same(&index.changes, &all);
             same(&IndexChanges::read(&own).unwrap(), &all);
         };

@@ -127,7 +127,7 @@ pub struct LayerFiles {
 
 impl LayerFiles {
     /// Returns the layer in `dir` with the objects that its index stores and deletes, without those that it restores.
-    pub(in crate::checkout) fn of(dir: &Dir, changes: IndexChanges) -> Self {
+    pub(in crate::checkout) fn new(dir: &Dir, changes: IndexChanges) -> Self {
         Self {
             stores: Arc::new(changes.stores),
             ..Self::bare(dir, changes.entries)

@@ -326,7 +326,7 @@ impl Eq for Unread {}
 
 impl Unread {
     /// Returns the JSON of a value.
-    pub fn of(value: &impl Serialize) -> Result<Self> {
+    pub fn serialize(value: &impl Serialize) -> Result<Self> {
         to_raw_value(value).map(Self).map_err(damaged)
     }
 

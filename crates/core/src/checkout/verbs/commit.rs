@@ -488,7 +488,7 @@ pub fn discard(
 pub(in crate::checkout) fn base(layer: &LayerFiles) -> Result<Option<Unread>> {
     match layer.stores.is_empty() {
         true => Ok(None),
-        false => Unread::of(&layer.stores).map(Some),
+        false => Unread::serialize(&layer.stores).map(Some),
     }
 }
 

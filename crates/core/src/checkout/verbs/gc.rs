@@ -90,7 +90,7 @@ pub fn collect(
     let Some(dir) = checkouts.opened()? else {
         return Ok(Collected::default());
     };
-    if let Some(mirror) = Mirror::of(&dir) {
+    if let Some(mirror) = Mirror::find(&dir) {
         return collect_in_bucket(checkouts, &dir, &mirror, wish, storage);
     }
     let mut collector = Collector::new(&place(&dir, storage), wish, storage)?;

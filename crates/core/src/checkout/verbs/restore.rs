@@ -122,12 +122,12 @@ fn restore_in(
     number: Option<usize>,
     look: Look<'_>,
 ) -> Restored<Restoration> {
-    let before = State::of(layer.dir(), layer.recorded(), below, look)?;
+    let before = State::read(layer.dir(), layer.recorded(), below, look)?;
     let mut new = before.changes.clone();
     let mut touched = BTreeSet::new();
     let (under, then) = (
         look(below),
-        number.map(|number| Then::of(below, number, look)),
+        number.map(|number| Then::new(below, number, look)),
     );
     let mut found = Vec::new();
     for path in wish.paths {
@@ -164,7 +164,7 @@ fn restore_in(
     let mut base = None;
     if let Some(then) = &then {
         let time = nanoseconds(SystemTime::now());
-        let under = ObjectStates::of(below);
+        let under = ObjectStates::after(below);
         for (_, key, _) in &found {
             let is_hidden = is_hidden(&before, &touched, key);
             let keys = then.changed(key, &under, is_hidden);
@@ -181,7 +181,7 @@ fn restore_in(
             base = then.base()?;
         }
     }
-    let after = State::of(layer.dir(), new, below, look)?;
+    let after = State::read(layer.dir(), new, below, look)?;
     for (path, key, wanted) in &found {
         check_shown(path, key, wanted, &after, &before)?;
     }
@@ -203,12 +203,17 @@ struct State {
 }
 
 impl State {
-    fn of(dir: &Dir, changes: IndexChanges, below: &[LayerFiles], look: Look<'_>) -> Result<Self> {
+    fn read(
+        dir: &Dir,
+        changes: IndexChanges,
+        below: &[LayerFiles],
+        look: Look<'_>,
+    ) -> Result<Self> {
         let mut layers = below.to_vec();
         layers.push(on_top(dir, changes.clone(), below)?);
         Ok(Self {
             view: look(&layers),
-            states: ObjectStates::of(&layers),
+            states: ObjectStates::after(&layers),
             changes,
         })
     }
@@ -246,11 +251,11 @@ struct Then<'a> {
 }
 
 impl<'a> Then<'a> {
-    fn of(below: &'a [LayerFiles], number: usize, look: Look<'_>) -> Self {
+    fn new(below: &'a [LayerFiles], number: usize, look: Look<'_>) -> Self {
         let layers = &below[..number.min(below.len())];
         Self {
             view: look(layers),
-            states: ObjectStates::of(layers),
+            states: ObjectStates::after(layers),
             layers,
         }
     }
@@ -322,7 +327,7 @@ impl<'a> Then<'a> {
 
 impl ObjectStates {
     /// Returns the states after these layers.
-    fn of(layers: &[LayerFiles]) -> Self {
+    fn after(layers: &[LayerFiles]) -> Self {
         let mut states = Self::default();
         for (at, layer) in layers.iter().enumerate() {
             states.add(at, layer);
@@ -485,7 +490,7 @@ pub(super) enum ObjectState {
 }
 
 impl ObjectState {
-    fn of(at: usize, entry: &LayerEntry) -> Self {
+    fn new(at: usize, entry: &LayerEntry) -> Self {
         match entry {
             LayerEntry::Stored(stored) => Self::Stored {
                 layer: at,
@@ -538,7 +543,7 @@ impl ObjectStates {
             for key in below {
                 self.0.remove(&key);
             }
-            self.0.insert(key.clone(), ObjectState::of(at, entry));
+            self.0.insert(key.clone(), ObjectState::new(at, entry));
         }
     }
 

@@ -426,7 +426,7 @@ impl View {
         let Some(dir) = self.base_directory(above)? else {
             return Ok(None);
         };
-        self.formats.of(&*dir)?.objects().extent(&*dir, name)
+        self.formats.format_of(&*dir)?.objects().extent(&*dir, name)
     }
 
     /// Returns the directory of the store at a path, without layers; `None` if it does not exist.

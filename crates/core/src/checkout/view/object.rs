@@ -145,7 +145,12 @@ impl LayerObject {
     /// Returns its dimensions, if it has any.
     pub fn extent(&self) -> Result<Option<Extent>> {
         match self.place()? {
-            Some((dir, last)) => self.files.formats.of(&*dir)?.objects().extent(&*dir, last),
+            Some((dir, last)) => self
+                .files
+                .formats
+                .format_of(&*dir)?
+                .objects()
+                .extent(&*dir, last),
             None => Ok(None),
         }
     }

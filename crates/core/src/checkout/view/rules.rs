@@ -60,7 +60,7 @@ pub type Formatted = (Arc<dyn Directory>, Arc<dyn Format>);
 /// Returns the directory of a group with its format; `None` if it does not exist.
 pub fn directory(view: &Arc<View>, group: &str) -> Result<Option<Formatted>> {
     let mut dir = view.root();
-    let mut format = view.formats().of(&*dir)?;
+    let mut format = view.formats().format_of(&*dir)?;
     let names = if group.is_empty() {
         Vec::new()
     } else {
@@ -73,7 +73,7 @@ pub fn directory(view: &Arc<View>, group: &str) -> Result<Option<Formatted>> {
         };
         // A new group has no underlying store that determines its format.
         if !format.objects().has_groups() {
-            format = view.formats().of(&*dir)?;
+            format = view.formats().format_of(&*dir)?;
         }
     }
     Ok(Some((dir, format.clone())))

@@ -122,7 +122,7 @@ impl LayerTarget {
             // The commit is made, and what is below later changes is not recorded.
             next.layer.close(&e);
         }
-        let files = LayerFiles::of(next.layer.dir(), next.layer.recorded());
+        let files = LayerFiles::new(next.layer.dir(), next.layer.recorded());
         let mut layers = std::mem::take(&mut added.layers);
         layers.push(files);
         self.view.set_layers(layers);

@@ -48,7 +48,7 @@ pub(super) fn mark_file(new: &mut NewFile) {
 
 pub(super) fn plan(base: &dyn Base, key: &ObjectKey, parts: &[Part]) -> Result<Plan> {
     check_name(base, key.path())?;
-    let place = Place::of(base, key.path())?;
+    let place = Place::find(base, key.path())?;
     let mut new = NewFile::default();
     mark_file(&mut new);
     let is_archive = parts.iter().any(|part| part.place.suffix == ".npz");
@@ -431,7 +431,7 @@ fn numbers(array: &NpyArray) -> Result<NpyArray> {
 
 /// Returns the effect of deleting a file: the index of a table cannot be deleted.
 pub(super) fn deletion(base: &dyn Base, key: &ObjectKey) -> Result<Deletion> {
-    if Place::of(base, key.path())?.role == Role::Index {
+    if Place::find(base, key.path())?.role == Role::Index {
         let table = key.group().join("/");
         let why = format!("it is the index of {table}, which all of {table} lies along");
         return Err(Error::new(ErrorKind::Os(libc::ENOTEMPTY), why));

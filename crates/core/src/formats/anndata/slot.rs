@@ -79,7 +79,7 @@ fn is_encoding_of_object(encoding: &str) -> bool {
 
 impl Place {
     /// Finds the place of the object at a path of own names from the root of the store.
-    pub(super) fn of(base: &dyn Base, path: &[String]) -> Result<Self> {
+    pub(super) fn find(base: &dyn Base, path: &[String]) -> Result<Self> {
         let any = Self {
             role: Role::Array,
             lengths: Vec::new(),

@@ -46,7 +46,7 @@ pub fn broken(dir: &dyn Directory, inspection: &Inspection<'_>) -> Result<Vec<St
         depth,
     } = inspection;
     let objects = match changed {
-        None => ShownObjects::of(dir, sep)?,
+        None => ShownObjects::list(dir, sep)?,
         Some(names) => ShownObjects::found(dir, sep, names)?,
     };
     let mut check = Check {
@@ -94,7 +94,7 @@ impl Check {
             return Ok(());
         };
         let attributes = dir.attributes()?;
-        let members = ShownObjects::of(&**dir, self.sep)?;
+        let members = ShownObjects::list(&**dir, self.sep)?;
         if !matches!(
             kind,
             ArkoudaKind::IPv4 | ArkoudaKind::ArrayView | ArkoudaKind::Bigint
@@ -110,7 +110,7 @@ impl Check {
             ArkoudaKind::Bigint => check_bigint(&attributes, above),
             ArkoudaKind::Strings => self.check_strings(&members),
             ArkoudaKind::SegArray => {
-                let is_marked = Marks::of(&attributes).object_type.is_some();
+                let is_marked = Marks::from_attributes(&attributes).object_type.is_some();
                 if !is_marked && above != Some(ArkoudaKind::DataFrame) {
                     return Err(invalid("no ObjType: Arkouda takes it for Strings"));
                 }
@@ -251,7 +251,7 @@ impl Check {
 }
 
 impl ShownObjects {
-    fn of(dir: &dyn Directory, sep: u8) -> Result<Self> {
+    fn list(dir: &dyn Directory, sep: u8) -> Result<Self> {
         let mut members = Self(BTreeMap::new());
         for (shown, node) in dir.list()?.iter() {
             let stem = match &*node {
@@ -312,7 +312,7 @@ impl ShownObjects {
             return Err(invalid(format!("{name} is missing")));
         };
         if let Some(dir) = &member.dir {
-            let below = Self::of(&**dir, sep)?;
+            let below = Self::list(&**dir, sep)?;
             for counted in ["codes", "segments", "Limb_0"] {
                 if below.has(counted) {
                     return Ok(below.array(counted)?.elements());
@@ -328,7 +328,7 @@ impl ShownObjects {
 fn check_array(file: &Arc<dyn VirtualFile>) -> Result<()> {
     let content = file.open()?;
     let attributes = file.attributes()?;
-    if Marks::of(&attributes).object_type.is_none() {
+    if Marks::from_attributes(&attributes).object_type.is_none() {
         return Ok(());
     }
     let array = NpyArray::shown(&content)?;
@@ -347,7 +347,7 @@ fn check_array(file: &Arc<dyn VirtualFile>) -> Result<()> {
 }
 
 fn check_shape(attributes: &[Attribute], array: &NpyArray) -> Result<()> {
-    match Marks::of(attributes).shape {
+    match Marks::from_attributes(attributes).shape {
         Some(shape) if shape == array.shape => Ok(()),
         Some(shape) => {
             let all = array.elements();
@@ -371,7 +371,7 @@ fn check_address(array: &NpyArray) -> Result<()> {
 
 /// An empty part of a SegArray has another form.
 fn check_bigint(attributes: &[Attribute], above: Above) -> Result<()> {
-    if above == Some(ArkoudaKind::SegArray) || Marks::of(attributes).is_bigint {
+    if above == Some(ArkoudaKind::SegArray) || Marks::from_attributes(attributes).is_bigint {
         return Ok(());
     }
     Err(invalid("limbs without the attribute isBigInt"))

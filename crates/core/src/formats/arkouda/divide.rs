@@ -29,7 +29,7 @@ const STRINGS: i64 = 2;
 
 /// Divides the object at `path` of the store in `files`; an empty path means everything.
 pub(super) fn divide(files: &[Arc<OpenStore>], path: &[Vec<u8>], parts: Parts) -> Result<Division> {
-    let set = LocaleSet::of(files).ok_or_else(|| Error::damaged("no files"))?;
+    let set = LocaleSet::new(files).ok_or_else(|| Error::damaged("no files"))?;
     let set = Arc::new(set);
     let sources = files.iter().map(|store| source(store));
     let mut divider = Divider {
@@ -61,7 +61,7 @@ pub(super) fn divide(files: &[Arc<OpenStore>], path: &[Vec<u8>], parts: Parts) -
 
 /// Returns the paths of the datasets that the object at `path` is stored as, if they are side by side in its place.
 pub(super) fn stored_as(files: &[Arc<OpenStore>], path: &[Vec<u8>]) -> Result<Vec<Vec<Vec<u8>>>> {
-    let set = LocaleSet::of(files).ok_or_else(|| Error::damaged("no files"))?;
+    let set = LocaleSet::new(files).ok_or_else(|| Error::damaged("no files"))?;
     let Some((name, above)) = path.split_last() else {
         return Ok(Vec::new());
     };

@@ -54,7 +54,7 @@ pub struct Marks {
 
 impl Marks {
     /// Reads the marks among the attributes of an object.
-    pub fn of(attributes: &[Attribute]) -> Self {
+    pub fn from_attributes(attributes: &[Attribute]) -> Self {
         let find = |name: &str| attributes.iter().find(|a| a.name == name.as_bytes());
         let value = |name: &str| find(name).and_then(|a| a.value.as_ref().ok());
         let number = |name: &str| value(name).and_then(scalar);
@@ -137,7 +137,7 @@ mod tests {
     #[test]
     fn numbers_of_any_width_count_and_others_do_not() {
         let big = DType::scalar(Kind::Int, 4, Order::Big);
-        let marks = Marks::of(&[
+        let marks = Marks::from_attributes(&[
             Attribute::new("ObjType", big, &[], &[0, 0, 0, 2]),
             Attribute::new("isBool", DType::int(8), &[], &[0; 8]),
             Attribute::new("MaxBits", DType::int(8), &[], &[255; 8]),
@@ -147,7 +147,7 @@ mod tests {
         assert!(!marks.is_bool && marks.max_bits.is_none());
         assert_eq!(marks.version.as_deref(), Some("v1"));
         let float = DType::scalar(Kind::Float, 8, Order::Little);
-        let marks = Marks::of(&[Attribute::new("ObjType", float, &[], &[0; 8])]);
+        let marks = Marks::from_attributes(&[Attribute::new("ObjType", float, &[], &[0; 8])]);
         assert!(matches!(marks.object_type, Some(Err(_))));
     }
 
@@ -155,9 +155,15 @@ mod tests {
     fn a_shape_needs_its_rank() {
         let rank = |n: u8| Attribute::new("Rank", DType::int(1), &[], &[n]);
         let shape = Attribute::new("Shape", DType::int(1), &[2], &[2, 3]);
-        assert_eq!(Marks::of(&[rank(2), shape.clone()]).shape, Some(vec![2, 3]));
-        assert_eq!(Marks::of(&[rank(3), shape.clone()]).shape, None);
-        assert_eq!(Marks::of(&[shape]).shape, None);
-        assert_eq!(Marks::of(&[rank(0)]).shape, Some(vec![]));
+        assert_eq!(
+            Marks::from_attributes(&[rank(2), shape.clone()]).shape,
+            Some(vec![2, 3])
+        );
+        assert_eq!(
+            Marks::from_attributes(&[rank(3), shape.clone()]).shape,
+            None
+        );
+        assert_eq!(Marks::from_attributes(&[shape]).shape, None);
+        assert_eq!(Marks::from_attributes(&[rank(0)]).shape, Some(vec![]));
     }
 }

@@ -96,7 +96,7 @@ impl Object {
             GroupMember::Unsupported { reason, .. } => What::Foreign(reason),
             GroupMember::Damaged(why) => What::Damaged(why),
         };
-        let marks = Marks::of(&scanned.attributes);
+        let marks = Marks::from_attributes(&scanned.attributes);
         let object = Self {
             marks,
             what,

@@ -154,7 +154,7 @@ impl LocaleSet {
     }
 
     /// Makes a set of open files, in the order of their locales; `None` without files.
-    pub fn of(stores: &[Arc<OpenStore>]) -> Option<Self> {
+    pub fn new(stores: &[Arc<OpenStore>]) -> Option<Self> {
         let first = Self::single(stores.first()?.clone());
         let parts = stores.iter().zip(0..).map(|(store, number)| LocaleFile {
             locale: Some(number).filter(|_| stores.len() > 1),
@@ -376,7 +376,7 @@ impl LocaleSet {
                 }
                 let name = path.last().map(Vec::as_slice);
                 Ok(Some(Arc::new(Object {
-                    marks: Marks::of(&scan.attributes),
+                    marks: Marks::from_attributes(&scan.attributes),
                     what: What::Group {
                         addr,
                         links: 1,

@@ -246,7 +246,7 @@ fn measure(part: &LocaleStrings) -> Result<(u64, u64, Option<Arc<Scan>>)> {
         }
     }
     let Some(segments) = &part.segments else {
-        let scan = Scan::of(&payload)?;
+        let scan = Scan::new(&payload)?;
         return Ok((scan.widest, scan.rows, Some(Arc::new(scan))));
     };
     let rows = segments.dataset.shape[0];
@@ -492,7 +492,7 @@ pub(super) struct Scan {
 
 impl Scan {
     /// Scans all values.
-    pub(super) fn of(values: &dyn Content) -> Result<Self> {
+    pub(super) fn new(values: &dyn Content) -> Result<Self> {
         Self::keeping(values, KEPT)
     }
 

@@ -52,7 +52,7 @@ fn fill(top: &Path, program: &Path) -> Result<()> {
     };
     let folder = stage::create(top, &author, program)?;
     let options = FsOptions::default();
-    let h5 = H5::workers(Reach::of(top, options.external));
+    let h5 = H5::workers(Reach::of_store(top, options.external));
     let context = Arc::new(Context::new(h5, options));
     let repository = Repository::open(&folder, &context)?;
     let scratch = tempfile::tempdir()?;

@@ -383,7 +383,7 @@ fn follow(commit: &Commit, before: Option<(&Commit, &Times)>) -> Times {
             Some((old, times)) if old.content == column.content => times.clone(),
             Some((old, times)) => {
                 let same = old.same_in(column);
-                let each = same.map(|at| at.map_or(now, |at| times.of(at)));
+                let each = same.map(|at| at.map_or(now, |at| times.get(at)));
                 Arc::new(ColumnTimes::new(&each.collect::<Vec<_>>(), now))
             }
             None => Arc::new(ColumnTimes::new(&vec![now; column.len()], now)),

@@ -151,7 +151,7 @@ impl ColumnView {
     /// Returns the time of the last change of a sample.
     pub fn time(&self, at: usize) -> i64 {
         let commit = self.snapshot.commit.spec.time;
-        self.times().map_or(commit, |times| times.of(at))
+        self.times().map_or(commit, |times| times.get(at))
     }
 
     /// Returns the time of the last change in the column.

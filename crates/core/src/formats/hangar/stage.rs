@@ -97,7 +97,7 @@ impl Stage {
         let no_repository = || about(Error::damaged("no Hangar repository"));
         let folder = repository::folder(store).ok_or_else(no_repository)?;
         let options = FsOptions::default();
-        let h5 = H5::workers(Reach::of(store, options.external));
+        let h5 = H5::workers(Reach::of_store(store, options.external));
         let context = Arc::new(Context::new(h5, options));
         Self::open(&Repository::open(&folder, &context)?, program())
     }
@@ -307,7 +307,7 @@ impl Staging for Stage {
                 RecordChange::Changed(_) => StagedKind::Modified,
                 RecordChange::Removed(_) => StagedKind::Deleted,
             };
-            see(kind, &names.of(key));
+            see(kind, &names.name(key));
         });
         Ok(())
     }
@@ -389,7 +389,7 @@ impl StagedNames {
     }
 
     /// Returns the name of a record.
-    fn of(&self, key: &[u8]) -> Vec<u8> {
+    fn name(&self, key: &[u8]) -> Vec<u8> {
         let Some((kind, column, below)) = parts(key) else {
             return visible(key, "");
         };
@@ -638,7 +638,7 @@ mod tests {
             ("n:t:#1:de", "t/1/de.txt"),
             ("s:a:f", "a/"),
         ] {
-            assert_eq!(names.of(key.as_bytes()), name.as_bytes());
+            assert_eq!(names.name(key.as_bytes()), name.as_bytes());
         }
     }
 

@@ -61,7 +61,7 @@ impl ColumnTimes {
     }
 
     /// Returns the time of a sample.
-    pub fn of(&self, at: usize) -> i64 {
+    pub fn get(&self, at: usize) -> i64 {
         let which = self.which.get(at).copied().unwrap_or(0);
         self.times
             .get(which as usize)
@@ -205,8 +205,8 @@ mod tests {
         times.insert(b"b".to_vec(), column(&[]));
         let file = pack(&times).unwrap();
         assert_eq!(unpack(&file).unwrap(), times);
-        assert_eq!(times[&b"a"[..]].of(2), 3);
-        assert_eq!(times[&b"b"[..]].of(0), 9);
+        assert_eq!(times[&b"a"[..]].get(2), 3);
+        assert_eq!(times[&b"b"[..]].get(0), 9);
         for at in 0..file.len() {
             let mut damaged = file.clone();
             damaged[at] ^= 1;

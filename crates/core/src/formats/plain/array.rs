@@ -43,7 +43,7 @@ pub struct KnownSize {
 
 impl KnownSize {
     /// Makes one of a list; of no list, if `at` is beyond its end.
-    pub(super) fn of(sizes: &Arc<[AtomicU64]>, at: usize) -> Self {
+    pub(super) fn new(sizes: &Arc<[AtomicU64]>, at: usize) -> Self {
         let sizes = sizes.clone();
         Self { sizes, at }
     }

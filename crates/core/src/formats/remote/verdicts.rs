@@ -66,7 +66,7 @@ impl Known {
         self.hasher.hash_one((name, version))
     }
 
-    fn of(&self, name: &str, version: &Version) -> Option<Verdict> {
+    fn get(&self, name: &str, version: &Version) -> Option<Verdict> {
         match self.others.get(name) {
             Some((of, verdict)) if of == version => Some(*verdict),
             _ => (self.stores.contains(&self.hash(name, version))).then_some(Verdict::Store),
@@ -202,7 +202,7 @@ impl Verdicts {
     }
 
     fn verdict(&self, name: &str, version: &Version) -> Option<Verdict> {
-        lock(&self.known).of(name, version)
+        lock(&self.known).get(name, version)
     }
 
     /// Records a verdict. The journal has each version that is left out once.

@@ -155,7 +155,7 @@ impl FileBuilder {
     /// Opens the complete file, and checks that it is a store of its format that keeps the rules.
     fn check(&self) -> Result<Arc<dyn Directory>> {
         let options = FsOptions::default();
-        let h5 = H5::workers(Reach::of(&self.path, options.external));
+        let h5 = H5::workers(Reach::of_store(&self.path, options.external));
         let context = Arc::new(Context::new(h5, options));
         let root = self.formats.root(&OpenStore::open(&context, &self.path)?)?;
         let (is, wanted) = (root.format()?, self.format.name());

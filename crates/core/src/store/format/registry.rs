@@ -51,7 +51,7 @@ impl Registry {
     }
 
     /// Returns the format by whose rules a directory shows its members.
-    pub fn of(&self, dir: &dyn Directory) -> Result<&Arc<dyn Format>> {
+    pub fn format_of(&self, dir: &dyn Directory) -> Result<&Arc<dyn Format>> {
         Ok(self.named(dir.format()?))
     }
 

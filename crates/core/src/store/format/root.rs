@@ -41,7 +41,7 @@ pub struct StoreRoot {
 impl StoreRoot {
     /// Returns the root of a store that is one file.
     pub fn new(path: &Path, context: &Arc<Context>, formats: &Registry) -> Self {
-        Self::of(OneFile {
+        Self::over(OneFile {
             path: path.to_owned(),
             open: None,
             context: context.clone(),
@@ -56,7 +56,7 @@ impl StoreRoot {
         formats: &Registry,
         open: Arc<Opener>,
     ) -> Self {
-        Self::of(OneFile {
+        Self::over(OneFile {
             path: path.to_owned(),
             open: Some(open),
             context: context.clone(),
@@ -65,7 +65,7 @@ impl StoreRoot {
     }
 
     /// Returns the root of what some files hold.
-    pub fn of(versions: impl Versions + 'static) -> Self {
+    pub fn over(versions: impl Versions + 'static) -> Self {
         Self {
             versions: Box::new(versions),
             current: Mutex::default(),

@@ -236,7 +236,7 @@ impl Making<'_> {
         if *kind == Kind::Complex {
             return self.complex(size, order, rows, places);
         }
-        if let Some(encoding) = Encoding::of(dtype) {
+        if let Some(encoding) = Encoding::for_dtype(dtype) {
             return self.texts(of, encoding);
         }
         let arrow = match (kind, size) {

@@ -32,7 +32,7 @@ pub(super) struct Facts {
 
 impl Facts {
     /// Finds out all about a table.
-    pub(super) fn of(table: &Table, format: &dyn Format) -> std::result::Result<Self, Unfit> {
+    pub(super) fn find(table: &Table, format: &dyn Format) -> std::result::Result<Self, Unfit> {
         let mut survey = Survey::default();
         let open = table::open(table, &mut survey)?;
         let schema = table::schema(&open, table, format)?;

@@ -33,7 +33,7 @@ pub(super) enum Encoding {
 
 impl Encoding {
     /// Returns the encoding of a type of text; `None` for other types.
-    pub(super) fn of(dtype: &DType) -> Option<Self> {
+    pub(super) fn for_dtype(dtype: &DType) -> Option<Self> {
         match dtype {
             DType::Scalar {
                 kind: Kind::Bytes, ..

@@ -102,7 +102,7 @@ impl JoinedArray {
         let axis = axis(&first.of, &joining.along);
         // The beginning of the first array is read once, whatever the number of stores.
         let beginning = match axis {
-            None if parts.len() > 1 => Some(Beginning::of(first)?),
+            None if parts.len() > 1 => Some(Beginning::read(first)?),
             _ => None,
         };
         for (store, other) in parts.iter().enumerate().skip(1) {
@@ -394,7 +394,7 @@ struct Beginning(Vec<(Vec<u64>, Vec<u8>)>);
 
 impl Beginning {
     /// Reads the beginning of an array.
-    fn of(first: &Part) -> std::result::Result<Self, String> {
+    fn read(first: &Part) -> std::result::Result<Self, String> {
         let counts = first.of.counts();
         let all = counts
             .iter()

@@ -112,7 +112,7 @@ fn array_v2(array: &ArrayMeta) -> Result<Documents, String> {
         Element::Text => ("|O".into(), json!([{ "id": "vlen-utf8" }])),
     };
     let (mut shown, left_out) = attributes::json_besides(array.attributes, &[FILL_VALUE]);
-    let mut missing = fill::Missing::of(array.attributes, &array.element, Version::V2);
+    let mut missing = fill::Missing::find(array.attributes, &array.element, Version::V2);
     missing.left_out.extend(left_out);
     if let Some(value) = missing.attribute {
         shown.insert(FILL_VALUE.into(), value);
@@ -152,7 +152,7 @@ fn array_v3(array: &ArrayMeta) -> Result<Documents, String> {
     };
     let (mut shown, left_out) =
         attributes::json_besides(array.attributes, &[FILL_VALUE, ARRAY_DIMENSIONS]);
-    let mut missing = fill::Missing::of(array.attributes, &array.element, Version::V3);
+    let mut missing = fill::Missing::find(array.attributes, &array.element, Version::V3);
     missing.left_out.extend(left_out);
     if let Some(value) = missing.attribute {
         shown.insert(FILL_VALUE.into(), value);

@@ -112,7 +112,7 @@ pub(in crate::checkout) fn useless(name: &str, newest: u64) -> Option<&'static s
 impl NumberedCommits {
     /// Reads all commits.
     pub(super) fn read(place: Arc<dyn CommitPlace>) -> Result<(Self, CommitRecords)> {
-        let mut own = Self::of(place);
+        let mut own = Self::new(place);
         let mut all = CommitRecords::default();
         own.read_on(&mut all)?;
         Ok((own, all))
@@ -125,7 +125,7 @@ impl NumberedCommits {
     }
 
     /// Returns the commits of a place, none of them read yet, for reading on from known commits.
-    pub(super) fn of(place: Arc<dyn CommitPlace>) -> Self {
+    pub(super) fn new(place: Arc<dyn CommitPlace>) -> Self {
         Self {
             place,
             missing: BTreeSet::new(),

@@ -32,7 +32,7 @@ pub(in crate::checkout) fn place() -> (tempfile::TempDir, Checkouts) {
     let dir = tempfile::tempdir().unwrap();
     let store = dir.path().join("x.h5");
     std::fs::write(&store, "base").unwrap();
-    let checkouts = Checkouts::of(&store, None, &registry());
+    let checkouts = Checkouts::of_store(&store, None, &registry());
     (dir, checkouts)
 }
 

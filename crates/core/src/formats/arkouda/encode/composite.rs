@@ -30,7 +30,7 @@ pub(super) fn add(
     key: &ObjectKey,
     parts: &[Part],
 ) -> Result<Complete> {
-    let was = Was::of(base, &[key.name().to_owned()])?;
+    let was = Was::find(base, &[key.name().to_owned()])?;
     let first = |part: &Part| {
         part.place
             .member
@@ -70,7 +70,7 @@ pub(super) fn add_file(
     key: &ObjectKey,
     array: &NpyArray,
 ) -> Result<()> {
-    let was = Was::of(base, &[key.name().to_owned()])?;
+    let was = Was::find(base, &[key.name().to_owned()])?;
     let above = key.group().len();
     CompositeWriter { new, base, above }.add(key.path(), array, &was)
 }
@@ -192,7 +192,7 @@ impl CompositeWriter<'_> {
 
     /// Returns the present object at a path.
     fn was(&self, path: &[String]) -> Result<Was> {
-        Was::of(self.base, path.get(self.above..).unwrap_or_default())
+        Was::find(self.base, path.get(self.above..).unwrap_or_default())
     }
 
     /// Adds an array. If its elements leave the kind open, it keeps the kind of the present object.
@@ -353,7 +353,7 @@ impl CompositeWriter<'_> {
                 return Err(invalid(format!("{a} segments and {b} unique keys")));
             }
             let is_stored = |name: &str| members.get(name).is_none_or(WrittenMember::is_stored);
-            match RowKeys::of(self.new, path, keys, permutation.len())? {
+            match RowKeys::find(self.new, path, keys, permutation.len())? {
                 Some(keys) => keys.check(permutation, segments, unique)?,
                 // It is unknown whether it belongs to the new keys.
                 None if parts.iter().any(|name| is_stored(name))
@@ -528,7 +528,12 @@ pub(super) struct RowKeys {
 
 impl RowKeys {
     /// Returns the keys of an object that were just added, with this many rows; `None` if there are too many.
-    pub(super) fn of(new: &NewFile, path: &[String], keys: u64, rows: u64) -> Result<Option<Self>> {
+    pub(super) fn find(
+        new: &NewFile,
+        path: &[String],
+        keys: u64,
+        rows: u64,
+    ) -> Result<Option<Self>> {
         let Some(count) = usize::try_from(rows).ok().filter(|_| rows <= MOST_ROWS) else {
             return Ok(None);
         };

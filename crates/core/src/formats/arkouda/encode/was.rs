@@ -35,7 +35,7 @@ pub(super) struct Was {
 
 impl Was {
     /// Returns the present object at own names relative to the group.
-    pub(super) fn of(base: &dyn Base, path: &[String]) -> Result<Self> {
+    pub(super) fn find(base: &dyn Base, path: &[String]) -> Result<Self> {
         let attributes = match base.node(path, ".npy")? {
             Some(Node::File(file)) => file.attributes()?,
             _ => match base.node(path, "")? {
@@ -43,7 +43,7 @@ impl Was {
                 _ => return Ok(Self::default()),
             },
         };
-        let marks = Marks::of(&attributes);
+        let marks = Marks::from_attributes(&attributes);
         Ok(Self {
             object_type: marks.object_type.and_then(std::result::Result::ok),
             is_bigint: marks.is_bigint,

@@ -64,7 +64,7 @@ impl StageBuilder {
 fn open(folder: &Path) -> Result<Arc<Repository>> {
     let options = FsOptions::default();
     let top = folder.parent().unwrap_or(folder);
-    let h5 = H5::workers(Reach::of(top, options.external));
+    let h5 = H5::workers(Reach::of_store(top, options.external));
     Repository::open(folder, &Arc::new(Context::new(h5, options)))
 }
 

@@ -51,7 +51,7 @@ impl Stage {
             return Err(invalid("a commit needs a message"));
         }
         let folder = &self.repository.folder.path;
-        let author = Author::of(folder)?;
+        let author = Author::read(folder)?;
         let mut locked = self.lock()?;
         let state = self.state()?;
         check(expected, &state)?;
@@ -161,7 +161,7 @@ impl Author {
     }
 
     /// Reads the author from the directory of the tables.
-    pub fn of(folder: &Path) -> Result<Self> {
+    pub fn read(folder: &Path) -> Result<Self> {
         let path = folder.join(CONFIG);
         let about = |e: Error| e.about(path.display());
         let meta = std::fs::metadata(&path).map_err(|e| about(e.into()))?;

@@ -278,8 +278,12 @@ impl DataWriter {
                 }
             }
             Some((dtype, shape)) => {
-                let geometry =
-                    Geometry::new(backend, dtype, shape, ColumnCompression::of(options)?);
+                let geometry = Geometry::new(
+                    backend,
+                    dtype,
+                    shape,
+                    ColumnCompression::from_options(options)?,
+                );
                 create(&path)?;
                 let file = StoreFile::open(&path).map_err(about)?;
                 let request = CollectionRequest::Create(Box::new(geometry.file()));

@@ -133,7 +133,7 @@ impl ColumnCompression {
     }
 
     /// Reads the compression from `backend_options` of a schema.
-    pub fn of(options: &Literal) -> Result<Self> {
+    pub fn from_options(options: &Literal) -> Result<Self> {
         let refused = || invalid(format!("unknown backend_options {}", options.json()));
         let complib = options.get("complib").and_then(Literal::text);
         let level = match options.get("complevel") {
@@ -460,7 +460,7 @@ mod tests {
         ] {
             let compression = ColumnCompression::parse(text).unwrap();
             assert_eq!(
-                ColumnCompression::of(&compression.literal()).unwrap(),
+                ColumnCompression::from_options(&compression.literal()).unwrap(),
                 compression
             );
         }

@@ -162,7 +162,7 @@ impl DatasetTable {
             name: self.names.get(at).into(),
             kind: self.kind,
             size: match size {
-                0 => KnownSize::of(&self.sizes, at),
+                0 => KnownSize::new(&self.sizes, at),
                 size => size.into(),
             },
             is_remade: true,

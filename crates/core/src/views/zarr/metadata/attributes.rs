@@ -141,7 +141,7 @@ fn element(dtype: &DType, bytes: &[u8]) -> Result<Json, String> {
             None => Err("text that is not Unicode".into()),
         },
         Kind::Bool | Kind::Int | Kind::Uint | Kind::Float | Kind::Complex => {
-            match Number::of(dtype, bytes) {
+            match Number::parse(dtype, bytes) {
                 None => Err("long double, which JSON does not have".into()),
                 Some(number) => number.json().ok_or_else(|| match number {
                     Number::Complex(..) => "complex numbers, which JSON does not have".into(),
@@ -223,7 +223,7 @@ pub(super) enum Number {
 
 impl Number {
     /// Parses the first element in `bytes`; returns `None` for a long double or a type that is no number.
-    pub(super) fn of(dtype: &DType, bytes: &[u8]) -> Option<Self> {
+    pub(super) fn parse(dtype: &DType, bytes: &[u8]) -> Option<Self> {
         let DType::Scalar {
             kind, size, order, ..
         } = dtype
@@ -438,7 +438,7 @@ mod tests {
     #[test]
     fn numbers_are_what_their_bytes_say() {
         let of = |kind, order, bytes: &[u8]| {
-            Number::of(&DType::scalar(kind, bytes.len(), order), bytes).unwrap()
+            Number::parse(&DType::scalar(kind, bytes.len(), order), bytes).unwrap()
         };
         assert_eq!(of(Kind::Int, Order::Big, &[0xff, 0xfe]), Number::Int(-2));
         assert_eq!(of(Kind::Int, Order::None, &[0x80]), Number::Int(-128));
@@ -450,8 +450,8 @@ mod tests {
             of(Kind::Float, Order::Big, &1.5f64.to_be_bytes()),
             Number::Float(1.5)
         );
-        assert!(Number::of(&DType::int(4), &[0; 2]).is_none());
-        assert!(Number::of(&DType::scalar(Kind::Float, 16, Order::Little), &[0; 16]).is_none());
+        assert!(Number::parse(&DType::int(4), &[0; 2]).is_none());
+        assert!(Number::parse(&DType::scalar(Kind::Float, 16, Order::Little), &[0; 16]).is_none());
     }
 
     #[test]

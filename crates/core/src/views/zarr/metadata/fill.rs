@@ -24,7 +24,7 @@ pub(super) struct Missing {
 
 impl Missing {
     /// Finds the attribute among those of an array with such elements.
-    pub(super) fn of(attributes: &[Attribute], element: &Element, version: Version) -> Self {
+    pub(super) fn find(attributes: &[Attribute], element: &Element, version: Version) -> Self {
         let found = attributes.iter().find(|a| a.name == FILL_VALUE.as_bytes());
         let Some(found) = found else {
             return Self::default();
@@ -95,7 +95,7 @@ fn encoded(value: &Value, element: &Element) -> Result<Json, String> {
     let Element::Fixed(DType::Scalar { kind, .. }) = element else {
         return unread();
     };
-    let Some(number) = Number::of(&value.dtype, &value.data) else {
+    let Some(number) = Number::parse(&value.dtype, &value.data) else {
         return unread();
     };
     let float = |n: f64| Json::from(BASE64_STANDARD.encode(n.to_le_bytes()));
@@ -144,14 +144,14 @@ fn scalar(dtype: &DType, bytes: &[u8], version: Version) -> Option<Json> {
         Kind::Datetime | Kind::Timedelta => {
             npyfs_base::npy::dtype::integer(bytes, Kind::Int, *order).map(Json::from)
         }
-        Kind::Bool | Kind::Int | Kind::Uint => Number::of(dtype, bytes)?.json(),
+        Kind::Bool | Kind::Int | Kind::Uint => Number::parse(dtype, bytes)?.json(),
     }
 }
 
 /// Returns a float as JSON; NaN and infinities as text, in version 3 with their bits if those are unusual.
 fn float(bytes: &[u8], order: Order, version: Version) -> Option<Json> {
     let dtype = DType::scalar(Kind::Float, bytes.len(), order);
-    let number = Number::of(&dtype, bytes)?.float()?;
+    let number = Number::parse(&dtype, bytes)?.float()?;
     if number.is_nan() {
         let mut big = bytes.to_vec();
         if order != Order::Big {
@@ -211,7 +211,7 @@ mod tests {
     fn a_missing_value_of_another_type_stays_an_attribute() {
         let dtype = DType::int(2);
         let attribute = |dtype: DType, data: &[u8]| Attribute::new(FILL_VALUE, dtype, &[1], data);
-        let of = |attribute, version| Missing::of(&[attribute], &Element::Fixed(&dtype), version);
+        let of = |attribute, version| Missing::find(&[attribute], &Element::Fixed(&dtype), version);
         let wide = || attribute(DType::int(4), &[7, 0, 0, 0]);
         let found = of(wide(), Version::V2);
         assert_eq!((found.element, found.attribute), (None, Some(7.into())));

@@ -242,7 +242,7 @@ fn follow(far: &Arc<Far>, place: &Arc<dyn CommitPlace>, to: &Mutex<Outcome>) {
     let mut seen = 0;
     loop {
         far.clock.wait(far.host, SECOND);
-        let _ = NumberedCommits::of(place.clone()).extend(&mut all, 0);
+        let _ = NumberedCommits::new(place.clone()).extend(&mut all, 0);
         let now = far.clock.now();
         let mut to = to.lock().unwrap();
         for number in seen + 1..=all.len() {
