@@ -205,7 +205,7 @@ pub fn reason_for(mount: &Path, path: &str, errno: i32) -> Option<String> {
 }
 
 /// Prints the refusals of a mount before its log is gone. All writes that waited are on the disk by now.
-pub fn tell(lines: &[Line], mount: &Path) {
+pub fn print_refusals(lines: &[Line], mount: &Path) {
     let waits = |line: &&Line| line.refusal.as_ref().is_some_and(|refusal| refusal.waits);
     let (later, refused): (Vec<&Line>, Vec<&Line>) = lines.iter().partition(waits);
     for (what, lines) in [("refused", refused), ("stored later", later)] {
@@ -296,7 +296,7 @@ fn name_of(mount_point: &Path) -> String {
 }
 
 /// Makes the user's directory of logs, with room for one more.
-fn made(path: &Path) -> error::Result<Dir> {
+fn create_dir(path: &Path) -> error::Result<Dir> {
     DirBuilder::new().recursive(true).mode(0o700).create(path)?;
     let dir = Dir::alone(path)?;
     let mut logs: Vec<(SystemTime, String)> = dir
@@ -340,7 +340,7 @@ pub fn keep(fs: &Fs, store: &Path, mount_point: &Path, in_front: bool) {
     if let Some(path) = directory() {
         let name = name_of(mount_point);
         let place = path.join(&name);
-        let log = LogFile::new(place, &name, move || made(&path), heading.clone());
+        let log = LogFile::new(place, &name, move || create_dir(&path), heading.clone());
         fs.keep_lines(Box::new(log));
     }
     if let Some(directory) = fs.log_directory() {
@@ -400,13 +400,13 @@ mod tests {
     fn the_oldest_logs_make_room() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("state/npyfs");
-        let dir = made(&path).unwrap();
+        let dir = create_dir(&path).unwrap();
         for i in 0..MOST + 5 {
             let file = dir.write_or_create(&format!("mount-{i}{ENDING}")).unwrap();
             let time = SystemTime::UNIX_EPOCH + std::time::Duration::from_secs(i as u64);
             file.set_modified(time).unwrap();
         }
-        made(&path).unwrap();
+        create_dir(&path).unwrap();
         let names = dir.names().unwrap();
         assert_eq!(names.len(), MOST - 1);
         assert!(!path.join(format!("mount-5{ENDING}")).exists());

@@ -22,7 +22,7 @@ const LARGEST_AXIS: u64 = 1 << 30;
 #[derive(clap::Args, Debug)]
 pub struct Args {
     /// The kind of store
-    #[arg(value_parser = PossibleValuesParser::new(formats::registry().made().rev().map(|f| f.name())))]
+    #[arg(value_parser = PossibleValuesParser::new(formats::registry().creatable().rev().map(|f| f.name())))]
     kind: String,
 
     /// Its path, which nothing has yet

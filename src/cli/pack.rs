@@ -69,7 +69,7 @@ pub fn run(args: &Args) -> Result<(), CliError> {
     let h5 = H5::workers(Reach::Stores(Vec::new()));
     let context = Arc::new(Context::new(h5, options));
     let root = formats::remote::open_object(&object, &context, &formats::registry());
-    look(&root.map_err(|e| refused(&e))?);
+    visit_all(&root.map_err(|e| refused(&e))?);
     let pack = object.pack().map_err(|e| refused(&e))?;
     drop(progress);
     let out = args.out.as_ref().unwrap_or(&out);
@@ -90,12 +90,12 @@ pub fn run(args: &Args) -> Result<(), CliError> {
 }
 
 /// Looks into every directory.
-fn look(dir: &Arc<dyn Directory>) {
+fn visit_all(dir: &Arc<dyn Directory>) {
     // A directory that cannot be read is not in the pack.
     let Ok(listing) = dir.list() else { return };
     for (_, node) in listing.iter() {
         if let Node::Directory(below) = &*node {
-            look(below);
+            visit_all(below);
         }
     }
 }

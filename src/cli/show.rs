@@ -105,7 +105,7 @@ pub fn run(args: &Args) -> Result<(), CliError> {
     if let [place] = &places[..] {
         return match place.node(true)? {
             Node::Directory(dir) => directory(args, place, &dir),
-            node => seen(args, place, &node)?.print(args.json),
+            node => inspect(args, place, &node)?.print(args.json),
         };
     }
     if args.png.is_some() {
@@ -124,8 +124,8 @@ pub fn run(args: &Args) -> Result<(), CliError> {
                 return Err(place.failed(&"is a directory: its JSON comes alone"));
             }
             Node::Directory(dir) => directory(args, place, &dir)?,
-            node if args.json => all.push(seen(args, place, &node)?),
-            node => seen(args, place, &node)?.print(false)?,
+            node if args.json => all.push(inspect(args, place, &node)?),
+            node => inspect(args, place, &node)?.print(false)?,
         }
     }
     match args.json {
@@ -184,7 +184,7 @@ impl Report for Seen {
 }
 
 /// Looks at a file.
-fn seen(args: &Args, place: &Place, node: &Node) -> Result<Seen, CliError> {
+fn inspect(args: &Args, place: &Place, node: &Node) -> Result<Seen, CliError> {
     let failed = |e: Error| place.failed(&e);
     let Node::File(file) = node else {
         return Err(place.failed(&"is a link that leads nowhere"));
@@ -198,12 +198,12 @@ fn seen(args: &Args, place: &Place, node: &Node) -> Result<Seen, CliError> {
             let report = array(args, place, &*content, &header, failed)?;
             Ok(Seen::Array(Box::new(report)))
         }
-        None => Ok(Seen::Other(other(args, place, &content, failed)?)),
+        None => Ok(Seen::Other(show_plain_file(args, place, &content, failed)?)),
     }
 }
 
 /// Shows a file that is no array.
-fn other(
+fn show_plain_file(
     args: &Args,
     place: &Place,
     content: &Arc<dyn Content>,

@@ -106,7 +106,7 @@ pub fn run(args: Args) -> Result<(), CliError> {
     if let (Some(daemon), false) = (daemon, args.lazy) {
         wait_for_end(&daemon);
     }
-    log::tell(&refused, &args.mount_point);
+    log::print_refusals(&refused, &args.mount_point);
     for object in &waiting {
         say(&format!("{object}; what is there waits for another mount"));
     }

@@ -366,7 +366,7 @@ impl Fs {
         let sep = self.context.options.sep;
         let stem = name.strip_suffix(b".npy");
         stem.is_some_and(|stem| {
-            let own = name::own(stem, sep);
+            let own = name::own_name(stem, sep);
             std::str::from_utf8(&own).is_ok_and(|own| self.formats.is_axis(own))
         })
     }

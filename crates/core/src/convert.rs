@@ -238,11 +238,11 @@ impl Watched {
 
     /// Reports the rest as done.
     fn finish(&self) {
-        self.tell(u64::MAX);
+        self.report(u64::MAX);
     }
 
     /// Reports additional bytes, of which some may have been read before.
-    fn tell(&self, more: u64) {
+    fn report(&self, more: u64) {
         let told = self.told.load(Ordering::Relaxed);
         let now = told.saturating_add(more).min(self.inner.len());
         // With two concurrent readers one may report too few bytes; `finish` reports the rest.
@@ -250,7 +250,7 @@ impl Watched {
         self.listener.done(now.saturating_sub(told));
     }
 
-    fn noted<T>(&self, done: Result<T>) -> Result<T> {
+    fn keep_failure<T>(&self, done: Result<T>) -> Result<T> {
         done.inspect_err(|e| {
             let mut failure = self.failure.lock();
             failure.get_or_insert_with(|| e.clone());
@@ -264,19 +264,19 @@ impl Content for Watched {
     }
 
     fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<()> {
-        self.noted(self.inner.read_at(offset, buf))?;
-        self.tell(buf.len() as u64);
+        self.keep_failure(self.inner.read_at(offset, buf))?;
+        self.report(buf.len() as u64);
         Ok(())
     }
 
     fn give(&self, buf: &mut [u8]) -> Result<()> {
-        self.noted(self.inner.give(buf))?;
-        self.tell(buf.len() as u64);
+        self.keep_failure(self.inner.give(buf))?;
+        self.report(buf.len() as u64);
         Ok(())
     }
 
     fn written(&self, from: u64) -> Result<Option<Range<u64>>> {
-        self.noted(self.inner.written(from))
+        self.keep_failure(self.inner.written(from))
     }
 
     fn stored(&self, from: u64) -> Option<Range<u64>> {
@@ -292,9 +292,9 @@ impl Content for Watched {
     }
 
     fn share(&self, offset: u64, len: usize) -> Result<Option<Data>> {
-        let shared = self.noted(self.inner.share(offset, len))?;
+        let shared = self.keep_failure(self.inner.share(offset, len))?;
         if shared.is_some() {
-            self.tell(len as u64);
+            self.report(len as u64);
         }
         Ok(shared)
     }

@@ -96,7 +96,7 @@ pub fn registry() -> Registry {
 /// Returns the formats that stores can be converted to.
 pub fn destinations() -> Vec<Arc<dyn Format>> {
     let registry = registry();
-    let stores = registry.made().rev().cloned();
+    let stores = registry.creatable().rev().cloned();
     stores.chain([Arc::new(npy::Npy) as _]).collect()
 }
 

@@ -185,7 +185,7 @@ impl Listing {
     }
 
     /// Returns the entries but those that were taken over.
-    pub fn others(
+    pub fn remaining(
         &self,
         taken: Option<&dyn LazyEntries>,
     ) -> impl Iterator<Item = (Cow<'_, [u8]>, Cow<'_, Node>)> {

@@ -159,7 +159,7 @@ impl<'a> RecordPlan<'a> {
     fn see(&self, records: &VlenElements, found: &mut [TextMeasure]) -> Result<(), H5Error> {
         self.each(records, |number, text| {
             if let Some(measure) = found.get_mut(number) {
-                measure.see(text);
+                measure.add(text);
             }
         })
     }

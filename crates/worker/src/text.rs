@@ -19,7 +19,7 @@ pub(super) fn measure(dataset: &OpenDataset, rows: u64) -> Result<TextMeasure, H
     in_blocks(&shape, rows, |start, count| {
         for text in read(dataset, start, count)? {
             total += text.len() as u64;
-            found.see(&text);
+            found.add(&text);
         }
         found.ends.push(total);
         Ok(())

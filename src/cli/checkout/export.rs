@@ -90,7 +90,7 @@ pub(super) fn write(
     let leave_out = wish.leave_out;
     let found = which.find_if_any(name)?;
     let mut layers = found.checkouts.committed().map_err(refused)?;
-    let (own, incomplete) = own(&found, &layers)?;
+    let (own, incomplete) = own_layer(&found, &layers)?;
     layers.extend(own);
     let misfits = BaseStore::open(&found.checkouts)?.with(&layers).misfits();
     for misfit in &misfits {
@@ -158,8 +158,8 @@ pub(super) fn write(
                     time: plan.latest(),
                 }),
                 stored_as: &store.stored_as,
-                encoded: &store.own(&encoded),
-                dimensions: &store.own(&dimensions),
+                encoded: &store.select_own(&encoded),
+                dimensions: &store.select_own(&dimensions),
                 part: divided.map(|divided| (number, divided)),
                 times: wish.times,
                 layout: wish.layout,
@@ -234,7 +234,7 @@ fn tell_left_out(found: &Selected) {
 
 /// Returns the layer of the checkout and its incomplete objects, if a checkout is named; without a name only commits
 /// count.
-fn own(
+fn own_layer(
     found: &Selected,
     below: &[LayerFiles],
 ) -> Result<(Option<LayerFiles>, Vec<KeptObject>), CliError> {
@@ -437,7 +437,7 @@ struct ExportedStore {
 
 impl ExportedStore {
     /// What is about objects of this store, by their keys in it.
-    fn own<T: Clone>(&self, all: &BTreeMap<String, T>) -> BTreeMap<String, T> {
+    fn select_own<T: Clone>(&self, all: &BTreeMap<String, T>) -> BTreeMap<String, T> {
         let own = |(key, about): (&String, &T)| {
             let inside = match self.key.as_str() {
                 "" => Some(key.as_str()),

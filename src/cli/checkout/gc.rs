@@ -111,7 +111,7 @@ pub(super) fn gc(
     drop(progress);
     let done = done.map_err(refused)?;
     format.print(&GarbageList::new(&done.garbage, wish.dry_run))?;
-    tell(&done)
+    report(&done)
 }
 
 /// Returns how many there are, and their size.
@@ -123,7 +123,7 @@ fn sum(garbage: &[Garbage]) -> String {
 }
 
 /// Reports what stays for the moment, and what could not be judged.
-fn tell(done: &Collected) -> Result<(), CliError> {
+fn report(done: &Collected) -> Result<(), CliError> {
     if !done.young.is_empty() {
         say(&format!(
             "too young: {}; --older-than says how old it must be",

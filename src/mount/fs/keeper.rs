@@ -493,7 +493,7 @@ impl Shared {
         // A copy is not worth network traffic: the bytes that readers fetched complete it, or readers go on handing
         // parts to it.
         if self.elsewhere && !reads.file.open().is_ok_and(|content| content.is_at_hand()) {
-            return self.again(reads);
+            return self.restart_count(reads);
         }
         let outcome = self.copied(reads);
         // Another full read of the array tries again if there is no copy by then.
@@ -514,11 +514,11 @@ impl Shared {
                 *self.refused.lock().unwrap_or_else(|e| e.into_inner()) = Some(why);
             }
         }
-        self.again(reads);
+        self.restart_count(reads);
     }
 
     /// Restarts the count of bytes read.
-    fn again(&self, reads: &Reads) {
+    fn restart_count(&self, reads: &Reads) {
         reads.read.store(0, Relaxed);
         reads.wanted.store(false, Relaxed);
     }
@@ -530,7 +530,7 @@ impl Shared {
     }
 
     /// Returns the content of an array if its provenance is unchanged, and `None` otherwise.
-    fn same(&self, reads: &Reads) -> Option<(Arc<dyn Content>, bool)> {
+    fn if_unchanged(&self, reads: &Reads) -> Option<(Arc<dyn Content>, bool)> {
         if !self.is_current(reads) {
             return None;
         }
@@ -543,7 +543,7 @@ impl Shared {
 
     /// Makes a copy. Returns false if there is one already or the store changed.
     fn copied(&self, reads: &Reads) -> Result<bool, String> {
-        let mut found = self.same(reads);
+        let mut found = self.if_unchanged(reads);
         for _ in 0..SETTLING.1 {
             if !matches!(found, Some((_, false))) {
                 break;
@@ -552,7 +552,7 @@ impl Shared {
             if self.is_over() {
                 return Ok(false);
             }
-            found = self.same(reads);
+            found = self.if_unchanged(reads);
         }
         let Some((content, true)) = found else {
             return Ok(false);
@@ -568,7 +568,7 @@ impl Shared {
             blocks += 1;
             !self.is_over() && (blocks % LOOK != 0 || self.is_current(reads))
         });
-        if !whole.map_err(|e| e.message)? || self.same(reads).is_none() {
+        if !whole.map_err(|e| e.message)? || self.if_unchanged(reads).is_none() {
             return Ok(false);
         }
         let about = About {

@@ -45,7 +45,7 @@ impl Adapter {
         match self.ask(|fs| fs.open_file(ino.0, self.maps_direct, thread)) {
             Ok(opened) => {
                 if opened.fresh {
-                    self.give(ino, opened.handle);
+                    self.preload(ino, opened.handle);
                 }
                 self.read_ahead(&opened);
                 let Some(reply) = self.pass_through(ino, opened.handle, reply) else {
@@ -206,7 +206,7 @@ impl Adapter {
     ///
     /// This call waits for pages that are being read. There are none: this handle is the first, and others can follow
     /// only while this thread works. Of concurrent threads here, the last one waits for none.
-    pub(super) fn give(&self, ino: INodeNo, handle: u64) {
+    pub(super) fn preload(&self, ino: INodeNo, handle: u64) {
         if let Some(notifier) = self.notifier()
             && let Ok(Some(bytes)) = self.ask(|fs| Ok(fs.whole(handle)))
         {

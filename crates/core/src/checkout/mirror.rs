@@ -281,7 +281,7 @@ impl Mirror {
     /// Updates the copy to the uploaded state of an uncommitted layer. False if there is no such layer.
     pub fn pull(&self, top: &Dir, layer: &str) -> Result<bool> {
         let prefix = self.prefix.below(layer);
-        let state = LayerState::look(&prefix)?;
+        let state = LayerState::read_state(&prefix)?;
         let found = match top.below(layer) {
             Err(e) if e.kind == ErrorKind::NotFound => None,
             found => Some(found?),
@@ -308,7 +308,7 @@ impl Mirror {
 
     /// Returns the name of the process of another host that writes in a layer.
     pub fn writer_elsewhere(&self, layer: &str) -> Result<Option<String>> {
-        let state = LayerState::look(&self.prefix.below(layer))?;
+        let state = LayerState::read_state(&self.prefix.below(layer))?;
         state.writer_elsewhere(self)
     }
 
@@ -328,7 +328,7 @@ impl Mirror {
             None if may_begin && !is_here => Follows::Own(0, Part::default()),
             _ => Follows::Any,
         };
-        if !may_begin && !is_here && LayerState::look(&prefix)?.parts.is_none() {
+        if !may_begin && !is_here && LayerState::read_state(&prefix)?.parts.is_none() {
             let why = "no such checkout";
             return Err(Error::new(ErrorKind::NotFound, why).about(prefix.address("")));
         }
@@ -382,7 +382,7 @@ impl Mirror {
                 _ => {}
             }
         }
-        crate::checkout::records::holder::tell(&format!(
+        crate::checkout::records::holder::tell_user(&format!(
             "{}: another host has written in this checkout before {} files of this one were uploaded; they are in {}",
             dir.path().display(),
             files.len(),
@@ -596,7 +596,7 @@ impl Mirror {
         alone: bool,
     ) -> Result<LayerUse> {
         let prefix = self.prefix.below(layer);
-        let mut state = LayerState::look(&prefix)?;
+        let mut state = LayerState::read_state(&prefix)?;
         if let Some(content) = content {
             let (_, part) = self.ensure(top, layer, content)?;
             let mut needed = files_named(&part.text, true)?;

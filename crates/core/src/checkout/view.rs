@@ -513,7 +513,7 @@ impl View {
 
 impl Objects {
     /// Returns the state of a key in the layers; `None` if they do not mention it.
-    fn said(&self, key: &str) -> Option<KeyState> {
+    fn state(&self, key: &str) -> Option<KeyState> {
         self.by_key.get(key.as_bytes()).cloned()
     }
 

@@ -147,7 +147,7 @@ impl LayerTarget {
         let mut users = Vec::new();
         for (shown, _) in dir.list()?.iter() {
             let stem = split_suffix(&shown).map_or(&*shown, |(stem, _)| stem);
-            let own = name::own(stem, self.context.options.sep);
+            let own = name::own_name(stem, self.context.options.sep);
             let lies_along = |own| {
                 format
                     .objects()
@@ -351,7 +351,7 @@ impl LayerTarget {
         let sep = self.context.options.sep;
         for (at, name) in names.iter().enumerate() {
             let suffix = if at + 1 == names.len() { suffix } else { "" };
-            let as_shown = visible_with(&name::own(name, sep), suffix, sep);
+            let as_shown = visible_with(&name::own_name(name, sep), suffix, sep);
             target::check_name(name, suffix, as_shown)?;
         }
         Ok(())

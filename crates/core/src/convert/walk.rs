@@ -617,7 +617,7 @@ fn split(shown: &[u8]) -> Option<(&[u8], &'static str)> {
 pub(super) fn own_name(shown: &[u8], sep: u8) -> Vec<u8> {
     match name::is_escaped_number(shown) {
         true => shown.to_vec(),
-        false => name::own(shown, sep),
+        false => name::own_name(shown, sep),
     }
 }
 

@@ -65,7 +65,7 @@ use crate::store::object::NewFile;
 use crate::store::part::Part;
 use crate::store::table::{Column, Found, Table, Values};
 use crate::store::target::Deletion;
-use crate::tree::name::{own, visible_with};
+use crate::tree::name::{own_name, visible_with};
 use crate::tree::{Directory, Node};
 use npyfs_base::error::{Error, Result};
 use npyfs_base::npy::dtype::Kind;
@@ -423,7 +423,7 @@ fn table(dir: &Arc<dyn Directory>, sep: u8) -> Result<Option<Found>> {
         .iter()
         .map(|(shown, _)| shown.strip_suffix(b".npy").unwrap_or(&shown).to_vec())
         .collect();
-    let mut names: Vec<_> = names.into_iter().map(|stem| own(&stem, sep)).collect();
+    let mut names: Vec<_> = names.into_iter().map(|stem| own_name(&stem, sep)).collect();
     names.sort_by_key(|name| *name != INDEX.as_bytes());
     let mut table = Table::default();
     let mut rows = None;

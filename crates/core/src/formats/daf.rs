@@ -370,7 +370,7 @@ fn tables(dir: &Arc<dyn Directory>, sep: u8) -> Result<Vec<(String, Found)>> {
     let mut arrays = Vec::new();
     for (shown, node) in listing.iter() {
         let stem = shown.strip_suffix(b".npy").unwrap_or_default();
-        let own = String::from_utf8(name::own(stem, sep)).unwrap_or_default();
+        let own = String::from_utf8(name::own_name(stem, sep)).unwrap_or_default();
         if let (Node::File(file), Some((axis, property))) = (&*node, own.split_once('#')) {
             arrays.push((axis.to_owned(), property.to_owned(), file.clone()));
         }

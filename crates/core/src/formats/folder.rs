@@ -87,7 +87,7 @@ struct LookedAt {
 }
 
 /// Looks at a file. `is_called_so`: its name is one of a store.
-fn look(path: &Path, identity: Identity, is_called_so: bool) -> io::Result<LookedAt> {
+fn inspect(path: &Path, identity: Identity, is_called_so: bool) -> io::Result<LookedAt> {
     let is_store = match is_store(path) {
         // A file that ends before its signature is no store.
         Err(e) if e.kind() == io::ErrorKind::UnexpectedEof => false,
@@ -253,7 +253,7 @@ impl Folder {
             Some(known) => (known.is_store, known.damage.clone()),
             None => {
                 let is_called_so = self.is_called_as_a_store(name);
-                let looked = match with_room(|| look(path, identity, is_called_so)) {
+                let looked = match with_room(|| inspect(path, identity, is_called_so)) {
                     Err(e) if e.kind() == io::ErrorKind::PermissionDenied => {
                         return Ok(Err(Absence::LeftOut(format!("cannot be read: {e}"))));
                     }

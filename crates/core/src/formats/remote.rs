@@ -121,7 +121,7 @@ impl Object {
     }
 
     /// Reports that the server is unreachable, for another reason, or reachable again.
-    fn tell(&self, lost: Option<String>) {
+    fn report(&self, lost: Option<String>) {
         let mut told = self.lost.lock().unwrap_or_else(|e| e.into_inner());
         if *told != lost {
             let own = format!("{}: ", self.address);
@@ -153,12 +153,12 @@ impl Object {
     fn file(&self) -> Result<StoreFile> {
         let mut newest = self.newest.lock().unwrap_or_else(|e| e.into_inner());
         if let Some(object) = newest.as_ref().filter(|object| object.is_current()) {
-            self.tell(object.lost());
+            self.report(object.lost());
             return Ok(store_file(object));
         }
         let object = RemoteObject::open(&self.address, &self.context.options.remote);
-        let object = object.inspect_err(|e| self.tell(Some(e.message.clone())))?;
-        self.tell(None);
+        let object = object.inspect_err(|e| self.report(Some(e.message.clone())))?;
+        self.report(None);
         if newest.is_some() {
             let line = format!("{}: another version is there now", self.address);
             self.context.journal.add(&line);

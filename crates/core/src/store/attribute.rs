@@ -108,7 +108,7 @@ pub fn parse(name: &str, text: &[u8], before: Option<&Value>) -> Result<NewAttri
 }
 
 /// Returns the value as a new attribute can have it; `None` if it cannot be written again.
-pub fn again(name: &str, value: &Value) -> Option<NewAttribute> {
+pub fn from_value(name: &str, value: &Value) -> Option<NewAttribute> {
     let new = NewAttribute {
         name: name.to_owned(),
         value: value.clone(),

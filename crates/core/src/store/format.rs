@@ -268,7 +268,7 @@ impl Inspection<'_> {
                 Node::Directory(_) => Some(&*shown),
                 _ => shown.strip_suffix(b".npy"),
             };
-            let own = stem.map(|stem| String::from_utf8(name::own(stem, self.sep)));
+            let own = stem.map(|stem| String::from_utf8(name::own_name(stem, self.sep)));
             if let Some(Ok(own)) = own {
                 objects.push((own, node.into_owned()));
             }

@@ -5,7 +5,7 @@
 
 use std::sync::Arc;
 
-use crate::tree::name::own;
+use crate::tree::name::own_name;
 use crate::tree::{Directory, Node, VirtualFile};
 use npyfs_base::error::Result;
 use npyfs_base::npy::dtype::DType;
@@ -193,7 +193,7 @@ pub fn of_arrays(dir: &Arc<dyn Directory>, sep: u8) -> Result<Option<Found>> {
             return Ok(None);
         }
         columns.push(Column {
-            name: String::from_utf8_lossy(&own(stem, sep)).into_owned(),
+            name: String::from_utf8_lossy(&own_name(stem, sep)).into_owned(),
             values: Values::Array(file.clone()),
         });
     }

@@ -110,7 +110,7 @@ pub fn unescape(name: &[u8]) -> Vec<u8> {
 }
 
 /// Returns the own name of a visible name without its suffix, in which `sep` is shown in place of `#`.
-pub fn own(shown: &[u8], sep: u8) -> Vec<u8> {
+pub fn own_name(shown: &[u8], sep: u8) -> Vec<u8> {
     let hash = |&byte: &u8| if byte == sep { b'#' } else { byte };
     unescape(&shown.iter().map(hash).collect::<Vec<u8>>())
 }
@@ -198,7 +198,7 @@ impl ArrayNames {
             return None;
         }
         let shown = visible_with(name, ARRAY_SUFFIX, self.sep);
-        self.own(&shown).filter(|own| own == name)?;
+        self.own_name(&shown).filter(|own| own == name)?;
         let end = u32::try_from(self.bytes.len().checked_add(name.len())?).ok()?;
         self.bytes.extend_from_slice(name);
         self.ends.push(end);
@@ -224,7 +224,7 @@ impl ArrayNames {
 
     /// Returns the index of a visible name.
     pub fn find(&self, shown: &[u8]) -> Option<usize> {
-        let own = self.own(shown)?;
+        let own = self.own_name(shown)?;
         let (mut from, mut to) = (0, self.ends.len());
         while from < to {
             let middle = from + (to - from) / 2;
@@ -238,9 +238,9 @@ impl ArrayNames {
     }
 
     /// Returns the original name that a visible name may stand for.
-    fn own(&self, shown: &[u8]) -> Option<Vec<u8>> {
+    fn own_name(&self, shown: &[u8]) -> Option<Vec<u8>> {
         let stem = shown.strip_suffix(ARRAY_SUFFIX.as_bytes())?;
-        Some(own(stem, self.sep))
+        Some(own_name(stem, self.sep))
     }
 
     /// Gives back the memory that further names would take.
@@ -300,7 +300,7 @@ mod tests {
     fn a_name_that_is_not_its_own_escape_is_refused_with_the_one_that_is() {
         let checked = |stem: &str| {
             let stem = stem.as_bytes();
-            check(stem, ".npy", visible(&own(stem, b'#'), ".npy"))
+            check(stem, ".npy", visible(&own_name(stem, b'#'), ".npy"))
         };
         for good in [
             "a",
@@ -326,7 +326,13 @@ mod tests {
         }
         let cut = visible(&[b'n'; 300], "");
         assert_eq!(check(&cut[..], "", cut.clone()), Err(NameError::Cut));
-        let at = |stem: &[u8]| check(stem, ".npy", visible_with(&own(stem, b'@'), ".npy", b'@'));
+        let at = |stem: &[u8]| {
+            check(
+                stem,
+                ".npy",
+                visible_with(&own_name(stem, b'@'), ".npy", b'@'),
+            )
+        };
         assert_eq!(at(b"cell@x"), Ok(()));
         assert_eq!(at(b"cell#x"), Err(NameError::As(b"cell@x.npy".to_vec())));
     }
@@ -337,7 +343,7 @@ mod tests {
             let sep = if at { b'@' } else { b'#' };
             let name = visible_with(&own, "", sep);
             prop_assert!(!name.contains(&b'/') && !name.contains(&0));
-            prop_assert_eq!(super::own(&name, sep), own);
+            prop_assert_eq!(super::own_name(&name, sep), own);
         }
     }
 

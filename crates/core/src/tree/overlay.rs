@@ -104,7 +104,7 @@ impl<T: Overlay> Directory for T {
         let names = added.entries.iter().map(|(name, _)| name.clone());
         let names: HashSet<Vec<u8>> = names.collect();
         let mut entries = added.entries;
-        for (name, node) in listing.others(many.as_deref()) {
+        for (name, node) in listing.remaining(many.as_deref()) {
             if names.contains(&*name) {
                 continue;
             }

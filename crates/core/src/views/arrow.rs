@@ -175,7 +175,7 @@ impl ArrowDirectory {
 
     /// Returns whether a directory of the tree may be a table, or hold some.
     fn looks_into(&self, shown: &[u8], of: &dyn Directory) -> Result<bool> {
-        let own = name::own(shown, self.sep());
+        let own = name::own_name(shown, self.sep());
         self.format(&*self.of)?.tables().looks_into(&own, of)
     }
 

@@ -183,12 +183,12 @@ impl DafDirectory {
                     shape,
                 }))
             }
-            _ => Place::LeftOut(self.noted(own)?),
+            _ => Place::LeftOut(self.why_not_sparse(own)?),
         })
     }
 
     /// Returns the reason why a group is not shown as a sparse matrix.
-    fn noted(&self, own: &str) -> Result<String> {
+    fn why_not_sparse(&self, own: &str) -> Result<String> {
         let listing = self.of.list()?;
         let about = listing.notes.iter().find_map(|note| {
             let why = note.strip_prefix(own)?.strip_prefix(": ")?;
@@ -274,7 +274,7 @@ impl DafDirectory {
             };
             let own = match name::is_cut(&shown, stem) {
                 true => Err("its name is too long".to_owned()),
-                false => String::from_utf8(name::own(stem, self.sep()))
+                false => String::from_utf8(name::own_name(stem, self.sep()))
                     .map_err(|_| "its name is not UTF-8".to_owned()),
             };
             let own = match own {

@@ -259,7 +259,7 @@ impl GroupNow {
 
     /// Returns the member for an entry of the tree; `None` if the entry is no object of the file but derived from some.
     fn found(&self, shown: &[u8], node: Node, last: &mut LastType) -> Result<Option<Found>> {
-        let own = |shown: &[u8]| name::own(shown, self.view.context.options.sep);
+        let own = |shown: &[u8]| name::own_name(shown, self.view.context.options.sep);
         let target = match &node {
             Node::Symlink(link) => &link.target,
             Node::File(file) => {

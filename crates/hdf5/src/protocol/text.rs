@@ -48,7 +48,7 @@ impl TextMeasure {
     }
 
     /// Adds a text.
-    pub fn see(&mut self, text: &[u8]) {
+    pub fn add(&mut self, text: &[u8]) {
         self.bytes = self.bytes.max(text.len());
         self.ascii &= text.is_ascii();
         match std::str::from_utf8(text) {

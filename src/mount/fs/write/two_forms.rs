@@ -90,7 +90,7 @@ impl Writer {
         let Ok(stored) = file.open() else {
             return Ok(false);
         };
-        Ok(same(&*stored, &Written::new(body)?).unwrap_or(false))
+        Ok(are_equal(&*stored, &Written::new(body)?).unwrap_or(false))
     }
 
     /// Returns all shown entries below a path, and the file beside it.
@@ -124,7 +124,7 @@ fn below(dir: &dyn Directory, path: &mut Path, all: &mut Vec<Path>) -> Result<()
     Ok(())
 }
 
-fn same(one: &dyn Content, other: &dyn Content) -> Result<bool> {
+fn are_equal(one: &dyn Content, other: &dyn Content) -> Result<bool> {
     if one.len() != other.len() {
         return Ok(false);
     }

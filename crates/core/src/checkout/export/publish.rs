@@ -250,7 +250,7 @@ impl Publication<'_> {
             return Err(Error::new(ErrorKind::Stale, message).about(file.path.display()));
         }
         let mut outcome = Outcome {
-            files: links.said(&made.used),
+            files: links.files_numbered(&made.used),
             lost,
             bytes: 0,
         };
@@ -314,7 +314,7 @@ impl LinkedFiles {
     }
 
     /// Returns the files with these numbers.
-    fn said(&self, used: &BTreeSet<usize>) -> Vec<PublishedFile> {
+    fn files_numbered(&self, used: &BTreeSet<usize>) -> Vec<PublishedFile> {
         let used = used.iter();
         used.filter_map(|&number| self.said.get(number).cloned())
             .collect()

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::time::SystemTime;
 
 use super::commits::{self, CommitRecords, LayerCommit};
-use super::committed_layers::{committed, layers, on_top, said};
+use super::committed_layers::{committed, layers, on_top, recorded_changes};
 use super::location::{self, CheckoutsPlace, LeftBehind, base_files, base_object};
 use super::snapshot::{self, Known};
 use crate::checkout::layer::Layer;
@@ -456,7 +456,7 @@ impl Checkouts {
         };
         let commits = commits::read(&dir)?.into_iter();
         let with_changes = commits.map(|commit| {
-            let changes = match said(&dir, &commit)? {
+            let changes = match recorded_changes(&dir, &commit)? {
                 Some(changes) => changes,
                 None => committed(&dir, &commit, false)?.1,
             };
@@ -670,7 +670,7 @@ fn summary(name: &str, dir: Dir) -> Result<Summary> {
     Ok(Summary {
         name: name.to_owned(),
         changes: IndexChanges::read(&dir)?,
-        holder: LayerLock::look(&dir)?,
+        holder: LayerLock::holder(&dir)?,
         dir,
         commit: None,
     })

@@ -243,7 +243,7 @@ pub fn lock(dir: &Dir) -> Result<File> {
                 all if all.is_empty() => "another process".to_owned(),
                 all => all.join(", "),
             };
-            holder::tell(&format!("{}: waits for {who}", path.display()));
+            holder::tell_user(&format!("{}: waits for {who}", path.display()));
             flock(&file, FlockOperation::LockExclusive).map_err(about)?;
         }
         if !dir.is_in_place() {

@@ -34,7 +34,7 @@ pub(in crate::checkout) fn add_layers(
     let held = all.len() + commits.len() <= MOST_HELD;
     let mut known = KnownStores::default();
     for commit in commits {
-        let mut files = match said(dir, commit)? {
+        let mut files = match recorded_changes(dir, commit)? {
             None => {
                 let (layer, changes) = committed(dir, commit, held)?;
                 undated(&layer, changes, all)?
@@ -121,7 +121,10 @@ pub(in crate::checkout) fn committed(
 
 /// Returns the changes that the record of a commit says, without the stores below; `None` if they are in the layer
 /// alone, or in a bucket, where `content` says which files there are.
-pub(in crate::checkout) fn said(dir: &Dir, commit: &LayerCommit) -> Result<Option<IndexChanges>> {
+pub(in crate::checkout) fn recorded_changes(
+    dir: &Dir,
+    commit: &LayerCommit,
+) -> Result<Option<IndexChanges>> {
     let changes = commit
         .changes
         .as_ref()

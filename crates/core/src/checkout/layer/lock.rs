@@ -122,7 +122,7 @@ impl LayerLock {
     }
 
     /// Returns the name of the process that holds the layer in `dir`; `None` if none does.
-    pub fn look(dir: &Dir) -> Result<Option<String>> {
+    pub fn holder(dir: &Dir) -> Result<Option<String>> {
         match (Self::look_here(dir)?, Mirror::find(dir)) {
             (None, Some(mirror)) => mirror.writer_elsewhere(&dir.name()),
             (here, _) => Ok(here),
@@ -281,15 +281,21 @@ mod tests {
     fn the_second_is_told_who_is_first() {
         let top = tempfile::tempdir().unwrap();
         let dir = Dir::own(top.path());
-        assert_eq!(LayerLock::look(&dir).unwrap(), None);
+        assert_eq!(LayerLock::holder(&dir).unwrap(), None);
         let first = LayerLock::take(&dir).unwrap();
         let refused = LayerLock::take(&dir).unwrap_err();
         assert_eq!(refused.errno(), libc::EBUSY);
-        assert!(refused.message.contains(&holder::own()), "{refused}");
-        assert_eq!(LayerLock::look(&dir).unwrap(), Some(holder::own()));
+        assert!(
+            refused.message.contains(&holder::process_name()),
+            "{refused}"
+        );
+        assert_eq!(
+            LayerLock::holder(&dir).unwrap(),
+            Some(holder::process_name())
+        );
         assert_eq!(LayerLock::share(&dir).unwrap_err().message, refused.message);
         drop(first);
-        assert_eq!(LayerLock::look(&dir).unwrap(), None);
+        assert_eq!(LayerLock::holder(&dir).unwrap(), None);
         let readers = [(); 2].map(|()| LayerLock::share(&dir).unwrap());
         let refused = LayerLock::take(&dir).unwrap_err();
         assert_eq!(refused.errno(), libc::EBUSY);
@@ -346,7 +352,10 @@ mod tests {
         assert!(lock.lost().is_some());
         lock.held.check().unwrap();
         assert!(lock.lost().is_none());
-        assert_eq!(LayerLock::look(&dir).unwrap(), Some(holder::own()));
+        assert_eq!(
+            LayerLock::holder(&dir).unwrap(),
+            Some(holder::process_name())
+        );
     }
 
     #[test]

@@ -52,7 +52,7 @@ impl PublicationRecord {
         dir.path().join(&self.out)
     }
 
-    fn stands(&self, dir: &Dir) -> bool {
+    fn exists(&self, dir: &Dir) -> bool {
         self.path(dir).symlink_metadata().is_ok()
     }
 }
@@ -75,7 +75,7 @@ pub(in crate::checkout) fn only_standing(
         .map(|record| (record.out.clone(), record))
         .collect();
     let standing = by_path.into_values();
-    standing.filter(|record| record.stands(dir)).collect()
+    standing.filter(|record| record.exists(dir)).collect()
 }
 
 /// Returns the numbers of the files of a layer that publications link to.

@@ -176,7 +176,7 @@ impl Lease {
         let record = LeaseRecord {
             state: LeaseState::Held,
             mirror: copy,
-            who: holder::own(),
+            who: holder::process_name(),
             write: super::unique()?,
         };
         let bytes = record.print()?;
@@ -187,7 +187,7 @@ impl Lease {
             return Ok((lease, None));
         }
         for _ in 0..TRIES {
-            let seen = LayerState::look(&prefix)?;
+            let seen = LayerState::read_state(&prefix)?;
             if let Some((_, last)) = &seen.lease {
                 seen.check_free(last, mirror, &prefix)?;
             }
@@ -325,7 +325,7 @@ pub(super) struct LayerState {
 
 impl LayerState {
     /// Reads the state of the layer of a prefix.
-    pub(super) fn look(prefix: &Prefix) -> Result<Self> {
+    pub(super) fn read_state(prefix: &Prefix) -> Result<Self> {
         Self::look_before(prefix, u64::MAX)
     }
 

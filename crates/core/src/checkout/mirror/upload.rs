@@ -134,7 +134,7 @@ impl Upload {
         let prefix = self.lease.prefix().clone();
         self.lease.end(LeaseState::Discarded)?;
         // The layer is discarded already: objects that cannot be removed now are not read.
-        if let Ok(left) = LayerState::look(&prefix) {
+        if let Ok(left) = LayerState::read_state(&prefix) {
             for name in left.names() {
                 let _ = prefix.remove(name);
             }

@@ -48,14 +48,14 @@ pub fn begin(name: String, tell: fn(&str)) {
 }
 
 /// Tells the user of this process a message, if there is a way.
-pub fn tell(message: &str) {
+pub fn tell_user(message: &str) {
     if let Some(task) = TASK.get() {
         (task.tell)(message);
     }
 }
 
 /// Returns the name of this process.
-pub fn own() -> String {
+pub fn process_name() -> String {
     let task = TASK.get().map(|task| task.name.as_str());
     named(std::process::id(), task)
 }
@@ -90,12 +90,12 @@ pub fn lock_soon(file: &File) -> io::Result<bool> {
 /// Writes the name of this process into the file of a lock that it holds.
 pub fn write(file: &File) -> io::Result<()> {
     file.set_len(0)?;
-    file.write_all_at(format!("{}\n", own()).as_bytes(), 0)
+    file.write_all_at(format!("{}\n", process_name()).as_bytes(), 0)
 }
 
 /// Writes the same name again, to the disk: fails if a server no longer takes writes of this host.
 pub fn write_again(file: &File) -> io::Result<()> {
-    file.write_all_at(own().as_bytes(), 0)?;
+    file.write_all_at(process_name().as_bytes(), 0)?;
     file.sync_data()
 }
 
@@ -113,7 +113,7 @@ pub fn read(mut file: &File) -> String {
 pub fn was_here(file: &File) -> bool {
     let host = |name: &str| name.split(',').next().map(str::to_owned);
     let is_unnamed = file.metadata().is_ok_and(|meta| meta.len() == 0);
-    is_unnamed || host(&read(file)) == host(&own())
+    is_unnamed || host(&read(file)) == host(&process_name())
 }
 
 /// Returns the names of processes of this host that hold a lock on a file, as far as the kernel reports them.
@@ -193,7 +193,7 @@ mod tests {
         let file = tempfile::tempfile().unwrap();
         assert_eq!(read(&file), "another process");
         write(&file).unwrap();
-        assert_eq!(read(&file), own());
-        assert!(own().contains(&format!("process {}", std::process::id())));
+        assert_eq!(read(&file), process_name());
+        assert!(process_name().contains(&format!("process {}", std::process::id())));
     }
 }

@@ -296,7 +296,7 @@ impl IndexChanges {
         };
         match line {
             IndexLine::Change(record) => {
-                self.see(&record.path);
+                self.note_commits_below(&record.path);
                 let file = |stored: &PathState| stored.as_ref().map(|stored| stored.file);
                 let (path, new) = (record.path.clone(), file(&record.stored));
                 self.restored.remove(&path);
@@ -308,7 +308,7 @@ impl IndexChanges {
                 }
             }
             IndexLine::Restored(Restoration { path, restored, .. }) => {
-                self.see(&path);
+                self.note_commits_below(&path);
                 let old = self.entries.remove(&path).flatten();
                 self.count(None, old.map(|old| old.file));
                 let members = files(self.incomplete.remove(&path));
@@ -407,7 +407,8 @@ impl IndexChanges {
             })
         };
         let paths = self.entries.keys().chain(self.restored.keys());
-        let mut paths: Vec<(u64, &String)> = paths.map(|path| (self.seen(path), path)).collect();
+        let mut paths: Vec<(u64, &String)> =
+            paths.map(|path| (self.commits_below(path), path)).collect();
         paths.sort();
         let mut lines = Vec::with_capacity(paths.len());
         let (mut first, mut now) = (self.begun.as_ref(), 0);
@@ -469,7 +470,7 @@ impl IndexChanges {
 
     /// Returns how many committed layers were below when the object at `path` was first changed here. Changes by later
     /// commits were not seen by the writer.
-    pub fn seen(&self, path: &str) -> u64 {
+    pub fn commits_below(&self, path: &str) -> u64 {
         let seen = self.seen.get(path).copied();
         let usual = || self.usual.filter(|_| self.has(path));
         seen.or_else(usual).unwrap_or(self.commits)
@@ -486,7 +487,7 @@ impl IndexChanges {
     }
 
     /// Notes the number of commits below an object that is about to be changed.
-    fn see(&mut self, path: &str) {
+    fn note_commits_below(&mut self, path: &str) {
         let usual = *self.usual.get_or_insert(self.commits);
         if usual != self.commits && !self.has(path) {
             self.seen.insert(path.to_owned(), self.commits);
@@ -714,7 +715,7 @@ mod tests {
             }
         }
         let changes = IndexChanges::read(&Dir::own(dir.path())).unwrap();
-        let seen = ["a", "b", "c", "d"].map(|name| changes.seen(name));
+        let seen = ["a", "b", "c", "d"].map(|name| changes.commits_below(name));
         assert_eq!(seen, [2, 2, 5, 5]);
         assert_eq!(changes.begun, Some(begun(2)));
     }

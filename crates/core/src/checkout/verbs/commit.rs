@@ -522,7 +522,7 @@ fn unseen(ours: &LayerFiles, changes: &IndexChanges, below: &[LayerFiles]) -> Ve
     let mut met = Vec::new();
     let first = usize::try_from(changes.first_seen()).unwrap_or(usize::MAX);
     for (at, theirs) in below.iter().enumerate().skip(first) {
-        let is_unseen = |key: &str| changes.seen(key) <= at as u64;
+        let is_unseen = |key: &str| changes.commits_below(key) <= at as u64;
         let found = conflicts(&ours.entries, &theirs.entries, at);
         met.extend(
             found

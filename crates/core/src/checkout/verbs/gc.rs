@@ -23,7 +23,7 @@ use std::time::{Duration, SystemTime};
 use super::commit::{DISCARDED, discard};
 use crate::checkout::history::checkouts::{Checkouts, LOG, dir_of, layer_below};
 use crate::checkout::history::commits::{self, LayerCommit, write_id};
-use crate::checkout::history::committed_layers::said;
+use crate::checkout::history::committed_layers::recorded_changes;
 use crate::checkout::layer::lock::{self as layer_lock, LayerLock};
 use crate::checkout::layer::{self, FINISHED, MEMBER, publications};
 use crate::checkout::mirror::{LayerUse, Mirror};
@@ -289,7 +289,7 @@ impl Collector {
             dir => dir?,
         };
         let said = match commit {
-            Some(commit) => said(top, commit)?,
+            Some(commit) => recorded_changes(top, commit)?,
             None => None,
         };
         let said = said.map(|said| layer::named(&said.entries, &said.incomplete));
@@ -613,7 +613,7 @@ fn left(dir: &Dir, layer: &str, commits: &[LayerCommit]) -> Result<Option<(Strin
     };
     let changes = IndexChanges::read(&layer)?;
     let is_empty = changes.count_changed() == 0 && changes.incomplete.is_empty();
-    let is_free = is_empty && LayerLock::look(&layer)?.is_none();
+    let is_free = is_empty && LayerLock::holder(&layer)?.is_none();
     let begun = changes.begun.map(|begun| time(begun.time));
     Ok(is_free.then(|| (name.to_owned(), begun.unwrap_or(SystemTime::UNIX_EPOCH))))
 }

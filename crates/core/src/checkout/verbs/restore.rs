@@ -287,7 +287,7 @@ impl<'a> Then<'a> {
         for key in all {
             let mut above = ancestors(key);
             let is_hidden = is_hidden || above.any(|above| changed.iter().any(|key| key == above));
-            let is_said = self.states.said(key).is_some() || changed.is_empty();
+            let is_said = self.states.state(key).is_some() || changed.is_empty();
             if self.states.shown_at(key) != under.shown_at(key) || (is_hidden && is_said) {
                 changed.push(key.to_owned());
             }
@@ -337,10 +337,10 @@ impl ObjectStates {
 
     /// Returns the state of the object at a key, which a group that was written or deleted may hide.
     fn shown_at(&self, key: &str) -> ObjectState {
-        if let Some(said) = self.said(key) {
+        if let Some(said) = self.state(key) {
             return said;
         }
-        let mut above = ancestors(key).filter_map(|above| self.said(above));
+        let mut above = ancestors(key).filter_map(|above| self.state(above));
         match above.next() {
             Some(ObjectState::Stored { .. } | ObjectState::Deleted) => ObjectState::Deleted,
             Some(ObjectState::OfTheStore) | None => ObjectState::OfTheStore,
@@ -435,7 +435,7 @@ fn check_shown(
     if paths(wanted)? == paths(&after.view.root())? {
         return Ok(());
     }
-    let said = |above: &&str| before.states.said(above).is_some();
+    let said = |above: &&str| before.states.state(above).is_some();
     let above = ancestors(key).find(said).unwrap_or(key).to_owned();
     let path = path.to_owned();
     Err(RestoreRefusal::Hidden { path, above })
@@ -549,11 +549,11 @@ impl ObjectStates {
 
     /// Returns the state of the object at a key. An object that no layer mentions is the store's.
     pub(super) fn at(&self, key: &str) -> ObjectState {
-        self.said(key).unwrap_or(ObjectState::OfTheStore)
+        self.state(key).unwrap_or(ObjectState::OfTheStore)
     }
 
     /// Returns the state of the object at a key; `None` if no layer mentions it.
-    fn said(&self, key: &str) -> Option<ObjectState> {
+    fn state(&self, key: &str) -> Option<ObjectState> {
         self.0.get(key).copied()
     }
 

@@ -541,7 +541,7 @@ mod tests {
                 "revert+2",
                 Some("host elsewhere, process 7 (npyfs checkout)\n".to_owned()),
             ),
-            ("revert+7", Some(format!("{}\n", holder::own()))),
+            ("revert+7", Some(format!("{}\n", holder::process_name()))),
             ("revert+8", Some(String::new())),
             ("revert+9", None),
         ] {

@@ -25,7 +25,7 @@ pub(super) struct Axis {
 
 impl Axis {
     /// Returns whether an object of the layer with index `at`, which was written along `entries`, lies along this axis.
-    fn takes(&self, entries: &AxisEntries, at: usize) -> bool {
+    fn fits(&self, entries: &AxisEntries, at: usize) -> bool {
         let seen = self.layer.is_some_and(|(own, seen)| at == own || at < seen);
         *entries == self.entries || (seen && self.before.contains(entries))
     }
@@ -105,14 +105,14 @@ impl View {
         mut object: LayerObject,
         layers: &[LayerFiles],
     ) -> std::result::Result<LayerObject, String> {
-        let Ok(below) = self.axis(known, objects.said(key), key) else {
+        let Ok(below) = self.axis(known, objects.state(key), key) else {
             // An axis that cannot be read now is not checked.
             return Ok(object);
         };
         let Some(against) = object.stored.against.clone() else {
             return Ok(object);
         };
-        object.seen = seen(layers, object.at, against.on.as_deref());
+        object.seen = layers_seen(layers, object.at, against.on.as_deref());
         let Some((below, own)) = below.zip(against.entries.as_ref()) else {
             return Ok(object);
         };
@@ -148,8 +148,8 @@ impl View {
             .flat_map(|against| &against.along);
         for (axis, entries) in along {
             let axis_key = format!("{above}{axis}");
-            match self.axis(known, objects.said(&axis_key), &axis_key) {
-                Ok(Some(now)) if now.takes(entries, object.at) => {}
+            match self.axis(known, objects.state(&axis_key), &axis_key) {
+                Ok(Some(now)) if now.fits(entries, object.at) => {}
                 Ok(now) => {
                     let now = now.map(|now| now.entries);
                     return Err(other_entries(axis, entries, now.as_ref()));
@@ -163,7 +163,7 @@ impl View {
 }
 
 /// Returns how many lower layers the writer of a layer saw, if the commit `on` was the uppermost.
-fn seen(layers: &[LayerFiles], at: usize, on: Option<&str>) -> usize {
+fn layers_seen(layers: &[LayerFiles], at: usize, on: Option<&str>) -> usize {
     let Some(on) = on.and_then(CommitId::parse) else {
         return 0;
     };

@@ -217,7 +217,9 @@ impl View {
         };
         let own = |shown: &[Vec<u8>]| -> GroupPath {
             let names = shown.iter().skip(depth);
-            names.map(|shown| name::own(shown, self.sep())).collect()
+            names
+                .map(|shown| name::own_name(shown, self.sep()))
+                .collect()
         };
         let mut seen: Vec<Scale> = Vec::new();
         for level in (depth..shown.len()).rev() {

@@ -136,7 +136,7 @@ impl View {
             !by.any(|(at, _)| !all.contains(&(at, misfit.key.clone())))
         });
         misfits.sort_by(|a, b| (a.layer, &a.key).cmp(&(b.layer, &b.key)));
-        self.tell(&pile.misfits, &misfits);
+        self.log_changes(&pile.misfits, &misfits);
         pile.misfits = misfits;
         objects.generation = self.objects().generation + 1;
         let mut now = self.objects_mut();
@@ -174,7 +174,7 @@ impl View {
                 if is_along(key) || is_attribute(key) {
                     continue;
                 }
-                if !stores[at].takes(key) || is_misspelled(at, key) {
+                if !stores[at].fits_store(key) || is_misspelled(at, key) {
                     continue;
                 }
                 let object = match self.entry_object((layer, at), key, entry) {
@@ -186,7 +186,9 @@ impl View {
                 };
                 let fitting = match (self.formats.is_axis(split(key).1), entry) {
                     // What it replaces follows from its position among the layers.
-                    (true, LayerEntry::Again(again)) => axes.again(again.layer, key, &object),
+                    (true, LayerEntry::Again(again)) => {
+                        axes.restored_axis(again.layer, key, &object)
+                    }
                     (true, _) => {
                         let (known, layers) = (&mut pile.known, &pile.layers);
                         let fitting = self.axis_fits(known, &objects, key, object, layers);
@@ -207,7 +209,7 @@ impl View {
         for (at, layer) in pile.layers.iter().enumerate() {
             for (key, entry) in layer.entries.iter().filter(|(key, _)| is_along(key)) {
                 let later = &pile.layers[at + 1..];
-                if !stores[at].takes(key)
+                if !stores[at].fits_store(key)
                     || is_misspelled(at, key)
                     || is_below(key, later, &stores[at + 1..])
                 {
@@ -232,7 +234,7 @@ impl View {
         for (at, layer) in pile.layers.iter().enumerate() {
             for (key, entry) in layer.entries.iter().filter(|(key, _)| is_attribute(key)) {
                 let later = &pile.layers[at + 1..];
-                if !stores[at].takes(key) || is_below(key, later, &stores[at + 1..]) {
+                if !stores[at].fits_store(key) || is_below(key, later, &stores[at + 1..]) {
                     continue;
                 }
                 let own = misfits.iter().filter(|misfit| misfit.layer == at);
@@ -276,7 +278,7 @@ impl View {
     }
 
     /// Logs which objects are no longer shown.
-    fn tell(&self, before: &[Misfit], now: &[Misfit]) {
+    fn log_changes(&self, before: &[Misfit], now: &[Misfit]) {
         for misfit in now.iter().filter(|misfit| !before.contains(misfit)) {
             self.context.journal.add(&misfit.to_string());
         }
@@ -338,7 +340,7 @@ impl View {
                 let is_there = self.is_there(key);
                 // A store that was begun in place of an existing one is meant to hide it.
                 let is_instead =
-                    layer.stores.contains_key(key) && stores[at].takes(&below(key, "x"));
+                    layer.stores.contains_key(key) && stores[at].fits_store(&below(key, "x"));
                 let is_shown = !is_there || is_instead;
                 let begun = pile.known.begun.entry(key.clone());
                 let begun = begun.or_insert(BegunStore { is_there, is_shown });
@@ -392,7 +394,7 @@ impl View {
             for (key, entry) in layer
                 .entries
                 .iter()
-                .filter(|(key, _)| stores[at].takes(key) && attribute::split(key).is_none())
+                .filter(|(key, _)| stores[at].fits_store(key) && attribute::split(key).is_none())
             {
                 let depth = self.store_depth(&self.shown(key)).unwrap_or(0);
                 let mut own = key.split('/').skip(depth);
@@ -482,7 +484,7 @@ struct Stores {
 
 impl Stores {
     /// Returns whether an object was written over the present store.
-    fn takes(&self, key: &str) -> bool {
+    fn fits_store(&self, key: &str) -> bool {
         let is_of_another = |other: &String| key.starts_with(other.as_str());
         let is_replaced = |begun: &String| key == begun || is_in(key, begun);
         !self.others.iter().any(is_of_another) && !self.begun.iter().any(is_replaced)
@@ -511,7 +513,7 @@ fn is_below(key: &str, later: &[LayerFiles], stores: &[Stores]) -> bool {
     let mut above = key.match_indices('/').map(|(at, _)| &key[..at]);
     above.any(|above| {
         let mut later = later.iter().zip(stores);
-        later.any(|(layer, stores)| layer.entries.contains_key(above) && stores.takes(above))
+        later.any(|(layer, stores)| layer.entries.contains_key(above) && stores.fits_store(above))
     })
 }
 
@@ -562,7 +564,7 @@ impl LaidAxes {
     }
 
     /// Returns the axis of the layer with an index as the restored one.
-    fn again(
+    fn restored_axis(
         &self,
         at: usize,
         key: &str,

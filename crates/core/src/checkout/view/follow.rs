@@ -119,7 +119,7 @@ impl CommittedView {
                 return;
             }
             drop(progress);
-            let looked = self.look(&mut commits);
+            let looked = self.show_new_commits(&mut commits);
             if let Some(line) = shared.progress.lock().note(&commits, looked) {
                 let line = format!("{}: {line}", self.checkouts.store().display());
                 self.context.journal.add(&line);
@@ -128,7 +128,7 @@ impl CommittedView {
     }
 
     /// Shows new commits, as far as they and their layers can be read.
-    fn look(&mut self, commits: &mut CommitRecords) -> Result<()> {
+    fn show_new_commits(&mut self, commits: &mut CommitRecords) -> Result<()> {
         let known = commits.len();
         let read = self.checkouts.read_on(&mut self.dir, commits);
         if commits.len() == known {

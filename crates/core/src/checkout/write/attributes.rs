@@ -182,7 +182,7 @@ impl LayerTarget {
         let taken = found.iter().filter_map(|attribute| {
             let name = attribute::check_name(&attribute.name).ok()?;
             let value = attribute.value.as_ref().ok()?;
-            let new = attribute::again(name, value)?;
+            let new = attribute::from_value(name, value)?;
             let is_free = format.rules().refuses_attribute(name).is_none();
             is_free.then(|| (record::key(object, name), file_of(new)))
         });

@@ -281,7 +281,7 @@ impl ShownObjects {
     }
 
     fn add(&mut self, stem: &[u8], sep: u8, node: Node) {
-        let Ok(own) = String::from_utf8(name::own(stem, sep)) else {
+        let Ok(own) = String::from_utf8(name::own_name(stem, sep)) else {
             return;
         };
         let member = self.0.entry(own).or_default();

@@ -26,7 +26,7 @@ const DATETIME: i64 = 7;
 type Locale = Option<(usize, usize)>;
 
 /// Returns which of `n` elements a locale owns: Chapel's block distribution.
-fn own(n: usize, locale: Locale) -> Range<usize> {
+fn owned_by(n: usize, locale: Locale) -> Range<usize> {
     let (i, count) = locale.unwrap_or((0, 1));
     (n * i).div_ceil(count)..(n * (i + 1)).div_ceil(count)
 }
@@ -44,7 +44,7 @@ pub(super) fn write(dir: &Path) -> error::Result<Vec<(PathBuf, bool)>> {
 /// Fills one file.
 fn fill(file: &File, locale: Locale) -> Result<()> {
     number(file, "File_Format", i64::from(locale.is_some()))?;
-    let flights = own(FLIGHTS, locale);
+    let flights = owned_by(FLIGHTS, locale);
     let distance = flights.clone().map(|i| 200 + (9000.0 * noise(i)) as i64);
     array(file, "distance", &distance.collect::<Vec<_>>(), PDARRAY)?;
     let delayed = flights.clone().map(|i| u8::from(noise(i + 1) > 0.8));
@@ -65,10 +65,10 @@ fn fill(file: &File, locale: Locale) -> Result<()> {
     let carrier = object(file, "carrier", CATEGORICAL)?;
     let codes: Vec<i64> = flights.clone().map(|i| (i % 3) as i64).collect();
     array(&carrier, "codes", &codes, PDARRAY)?;
-    let categories = &CARRIERS[own(CARRIERS.len(), locale)];
+    let categories = &CARRIERS[owned_by(CARRIERS.len(), locale)];
     strings(&object(&carrier, "categories", STRINGS)?, categories)?;
     let missing = [CARRIERS.len() as i64 - 1];
-    array(&carrier, "NA_Codes", &missing[own(1, locale)], PDARRAY)?;
+    array(&carrier, "NA_Codes", &missing[owned_by(1, locale)], PDARRAY)?;
 
     let stops = object(file, "stops", SEGARRAY)?;
     let (mut starts, mut values) = (Vec::new(), Vec::new());

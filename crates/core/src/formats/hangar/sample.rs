@@ -83,7 +83,7 @@ impl SampleContent {
 
 impl StoredSample {
     /// Forgets the record after a failure: the table may have a newer one.
-    fn noted<T>(&self, done: Result<T>) -> Result<T> {
+    fn doubt_on_failure<T>(&self, done: Result<T>) -> Result<T> {
         done.inspect_err(|_| {
             if let Some((column, at)) = &self.origin {
                 self.repository.doubt(column, *at);
@@ -111,13 +111,13 @@ impl BlockSource for StoredSample {
 
     fn fill(&self, _grid: &Grid, _number: u64, _streaming: bool, out: &mut [u8]) -> Result<()> {
         let dtype = self.dtype.as_ref();
-        self.noted(self.repository.fetch_into(&self.record, dtype, out))
+        self.doubt_on_failure(self.repository.fetch_into(&self.record, dtype, out))
     }
 
     fn stream(&self, grid: &Grid, number: u64, sink: &mut Sink<'_>) -> Result<()> {
         let (dtype, len) = (self.dtype.as_ref(), grid.bytes_of(number));
         let done = self.repository.stream(&self.record, dtype, Some(len), sink);
-        self.noted(done)
+        self.doubt_on_failure(done)
     }
 
     /// A sample that fits into the cache is decoded in memory.

@@ -379,7 +379,7 @@ impl EmptyArray {
         })
     }
 
-    fn made(&self) -> Result<&[u8]> {
+    fn empty_texts(&self) -> Result<&[u8]> {
         /// The most bytes of empty texts.
         const MOST: u64 = 1 << 20;
         if let Some(made) = self.made.get() {
@@ -424,11 +424,11 @@ impl VirtualFile for EmptyArray {
     }
 
     fn size(&self) -> Result<u64> {
-        Ok(self.made()?.len() as u64)
+        Ok(self.empty_texts()?.len() as u64)
     }
 
     fn open(&self) -> Result<Arc<dyn Content>> {
-        Ok(Arc::new(InMemory(self.made()?.to_vec())))
+        Ok(Arc::new(InMemory(self.empty_texts()?.to_vec())))
     }
 
     fn version(&self) -> u64 {

@@ -244,7 +244,7 @@ impl GroupDirectory {
             return Ok(None);
         };
         let (h5, file) = (&self.store.context.h5, &self.store.file);
-        let own = name::own(stem, self.store.context.options.sep);
+        let own = name::own_name(stem, self.store.context.options.sep);
         let mut found = h5.member_of_many(file, self.addr, &own, PART)?;
         if found.members.len() == found.total {
             let listing = self.listed_of(|| Ok(found))?.listing.clone();

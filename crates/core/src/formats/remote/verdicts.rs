@@ -141,7 +141,7 @@ impl Verdicts {
             // Without a session there is no later listing.
             count if count <= PART || self.context.serving.get().is_none() => {
                 for part in unknown.chunks(PART) {
-                    if self.look(entries, part) == 0 {
+                    if self.inspect(entries, part) == 0 {
                         break;
                     }
                 }
@@ -158,7 +158,7 @@ impl Verdicts {
     }
 
     /// Looks at objects, and returns how many could be looked at.
-    fn look(&self, entries: &Entries, names: &[&str]) -> usize {
+    fn inspect(&self, entries: &Entries, names: &[&str]) -> usize {
         let mut done = 0;
         for (&name, look) in names.iter().zip(self.listing.look_at(names)) {
             let Some(version) = entries.version(name) else {
@@ -244,7 +244,7 @@ fn look_on(own: &LookingOn, entries: &Entries, names: &[String]) {
         };
         // What was opened meanwhile has its verdict.
         let part: Vec<&str> = part.iter().map(String::as_str).filter(is_open).collect();
-        if !part.is_empty() && verdicts.look(entries, &part) == 0 {
+        if !part.is_empty() && verdicts.inspect(entries, &part) == 0 {
             return;
         }
     }

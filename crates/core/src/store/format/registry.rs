@@ -34,7 +34,7 @@ impl Registry {
     }
 
     /// Returns the formats of which new stores are made, in their order.
-    pub fn made(&self) -> impl DoubleEndedIterator<Item = &Arc<dyn Format>> {
+    pub fn creatable(&self) -> impl DoubleEndedIterator<Item = &Arc<dyn Format>> {
         self.iter().filter(|format| format.is_made())
     }
 

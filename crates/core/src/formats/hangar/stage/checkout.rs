@@ -177,18 +177,18 @@ impl Checkout {
     }
 
     /// Passes the pending change of a column to `at`, which must not call a method of `self`.
-    pub fn look<T>(&self, column: &[u8], at: impl FnOnce(Option<&ColumnChange>) -> T) -> T {
+    pub fn with_change<T>(&self, column: &[u8], at: impl FnOnce(Option<&ColumnChange>) -> T) -> T {
         at(self.changes().columns.get(column))
     }
 
     /// Returns true if the rows of a column in the tables are removed.
     pub fn is_removed(&self, column: &[u8]) -> bool {
-        self.look(column, |change| change.is_some_and(|c| c.removed))
+        self.with_change(column, |change| change.is_some_and(|c| c.removed))
     }
 
     /// Returns true if a column has pending changes.
     pub fn is_changed(&self, column: &[u8]) -> bool {
-        self.look(column, |change| change.is_some())
+        self.with_change(column, |change| change.is_some())
     }
 
     /// Returns the pending change of a sample: `None` if there is none, `Some(None)` if the sample is removed.
@@ -215,7 +215,7 @@ impl Checkout {
 
     /// Returns the schema of a column; `None` if there is no such column.
     pub fn schema(&self, column: &[u8]) -> Result<Option<Arc<ColumnSchema>>> {
-        if let Some(new) = self.look(column, |change| change?.new.clone()) {
+        if let Some(new) = self.with_change(column, |change| change?.new.clone()) {
             return Ok(Some(new));
         }
         if self.is_removed(column) {

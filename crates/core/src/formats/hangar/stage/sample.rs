@@ -98,7 +98,7 @@ impl NewSample {
     }
 
     /// Returns the sample for use at another key; `None` while it is in memory only.
-    pub fn again(&self) -> Option<Self> {
+    pub fn reusable(&self) -> Option<Self> {
         let place = self.place();
         if matches!(place, SamplePlace::Held(_)) {
             return None;

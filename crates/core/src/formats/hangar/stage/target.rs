@@ -163,7 +163,7 @@ impl Target for StageTarget {
         let Some(entry) = self.checkout.find(&from.column, &from.key)? else {
             return Err(Error::new(ErrorKind::NotFound, "no such sample"));
         };
-        let Some(sample) = entry.sample.again() else {
+        let Some(sample) = entry.sample.reusable() else {
             return Ok(false);
         };
         let checkout = &self.checkout;

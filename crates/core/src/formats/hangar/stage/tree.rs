@@ -252,7 +252,7 @@ impl StagedColumn {
     /// Returns whether a sample of a nested column has changed subsamples or was emptied.
     fn changes_group(&self, sample: &[u8]) -> bool {
         let prefix = [sample, b":"].concat();
-        self.checkout.look(&self.column, |change| {
+        self.checkout.with_change(&self.column, |change| {
             change.is_some_and(|change| {
                 change.emptied.contains(sample)
                     || change.rows.contains_key(sample)
@@ -263,7 +263,7 @@ impl StagedColumn {
 
     /// Returns the samples of a nested column that have changed subsamples or were emptied.
     fn groups(&self) -> BTreeSet<Vec<u8>> {
-        self.checkout.look(&self.column, |change| {
+        self.checkout.with_change(&self.column, |change| {
             let Some(change) = change else {
                 return BTreeSet::new();
             };
@@ -278,7 +278,7 @@ impl StagedColumn {
     /// Returns a sample of a nested column; `None` if all its subsamples were deleted.
     fn group(&self, sample: &[u8]) -> Result<Option<Node>> {
         let prefix = [sample, b":"].concat();
-        let shown = self.checkout.look(&self.column, |change| {
+        let shown = self.checkout.with_change(&self.column, |change| {
             change.is_some_and(|change| {
                 change.emptied.contains(sample)
                     || prefix::entries(&change.rows, prefix).any(|(_, row)| row.is_some())
