@@ -109,7 +109,7 @@ def run(command, limit=60):
 
 def own_memory(most=3 << 30):
     """Have the host of a virtual machine back the memory that a run will take, up to `most` bytes: it takes back what is
-    free, and the page faults of whoever runs next would last several times as long."""
+    free, and the page faults of the next program would last several times as long."""
     free = int(re.search(r"^MemFree: *(\d+) kB", Path("/proc/meminfo").read_text(), re.M)[1]) << 10
     size = min(most, free * 3 // 4)
     if size >= mmap.PAGESIZE:

@@ -10,7 +10,7 @@ LOADS = {"gzip+shuffle": (3, 4.5), "lzf+shuffle": (3.5, 6), "blosc-lz4hc": (1, 1
 # As many as last for more than 0.1 s: what a host takes from its virtual machine comes in spans of up to 10 ms.
 SAMPLES = 256
 SAMPLE = 1 << 20
-# Rounds of short pairs for each of `pairs`: a virtual processor is half as fast for seconds at a time, whoever has it then.
+# Rounds of short pairs for each of `pairs`: a virtual processor is half as fast for seconds at a time, in whichever run that falls.
 CLOSE = 3
 
 

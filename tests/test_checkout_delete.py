@@ -65,7 +65,7 @@ def test_a_member_deleted_is_the_matrix_deleted(store, member, rewritten, tmp_pa
             shutil.copytree(mount / MATRIX, tmp_path / "copy")
             run(["cp", "-r", f"{tmp_path}/copy/.", mount / MATRIX], check=True)
         os.unlink(mount / MATRIX / member)
-        # Whoever deletes a directory finds the others, and may complete the object again.
+        # A program that deletes a directory finds the other members, and may complete the object again.
         assert sorted(os.listdir(mount / MATRIX)) == [name for name in MEMBERS if name != member]
         assert not (mount / f"{MATRIX}.npz").exists()
     with Mount(store, checkout="c") as mount:

@@ -1,5 +1,5 @@
-"""npyfs checkout commit of a mount that goes on: what is stored so far is committed, whatever is open or not complete stays, and nothing
-is lost whatever fails and whoever is killed. Judges: NumPy through this mount and others, h5py on exported files."""
+"""npyfs checkout commit of a mount that goes on: what is stored so far is committed, what is open or not complete stays, and nothing
+is lost, whichever step fails and whichever process is killed. Judges: NumPy through this mount and others, h5py on exported files."""
 
 import errno
 import json

@@ -14,8 +14,8 @@ from test_hangar_stage import content, samples, sync, write
 
 
 def test_bytes_of_which_only_a_remote_knew_are_kept(tmp_path):
-    """A clone names samples that it has not fetched. Whoever writes one has it, and so has every commit that names it, also after a
-    reset of the staging area; who only renames one fetches nothing."""
+    """A clone names samples that it has not fetched. Writing one makes it present, in every commit that names it, also after a reset
+    of the staging area. Renaming one fetches nothing."""
     for name in ("origin", "server", "clone"):
         (tmp_path / name).mkdir()
     path = tmp_path / "clone"

@@ -404,7 +404,7 @@ impl Directory for DafDirectory {
                 let datum = Arc::new(datum);
                 return Ok(is_there.then(|| Node::File(Arc::new(DatumFile { datum, suffix }))));
             }
-            let own = String::from_utf8(name::own(name, self.sep()));
+            let own = String::from_utf8(name::own_name(name, self.sep()));
             if let Ok(own) = own {
                 let place = verdict(self.group(&own).map_err(Unfit::from))?;
                 if !matches!(place, Ok(Place::Directory | Place::Nothing)) {

@@ -237,7 +237,7 @@ impl StagedColumn {
             Some(_) => self.stored(b""),
             None => Vec::new(),
         };
-        self.checkout.look(&self.column, |change| {
+        self.checkout.with_change(&self.column, |change| {
             let start = prefix.len();
             let rows = change.map(|change| prefix::entries(&change.rows, prefix));
             let rows = rows.into_iter().flatten();
