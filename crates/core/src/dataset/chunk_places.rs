@@ -1,14 +1,16 @@
 //! The stored ranges of the chunks of a dataset: a whole table, or at first single chunks that were looked up.
 //!
 //! Reading the table of very many chunks takes long. So chunks are looked up in the index, those of a read together,
-//! until so much of the array was read that the table is worth its time. Looked-up chunks are checked as those of a
-//! table are: no two share a byte. When the table is read, it must agree with them. If two look-ups, or a look-up and
+//! until so much of the array was read that the table is worth its time. Quick look-ups go on while a thread reads the
+//! table. Looked-up chunks are checked as those of a table are: no two share a byte. The table must agree with them. If two look-ups, or a look-up and
 //! the table, give different answers, all reads fail from then on. If the table is refused, libhdf5 reads the chunks.
 
 use std::collections::{BTreeMap, HashMap};
-use std::sync::{Mutex, MutexGuard, OnceLock};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 
 use npyfs_base::error::{Error, ErrorKind, Result};
+use npyfs_base::thread;
 use npyfs_hdf5::{ChunkRun, ChunkTable, Slot};
 
 /// The largest number of chunks that are kept. They take less than `LOOKUP_ROOM` bytes.
@@ -26,15 +28,15 @@ pub trait LookUp: Send + Sync {
     fn find(&self, places: Vec<u64>) -> Result<Vec<ChunkRun>>;
 
     /// Returns whether a look-up is answered sooner than a second one could be made beside it, for which a worker is
-    /// started. Such look-ups are made one after the other.
+    /// started. Such look-ups are made one after the other, and go on while the table is read.
     fn is_quick(&self) -> bool;
 
     /// Returns for how many chunks of a table one look-up is made before the table is read: at least as many as take
     /// as long to read as the look-up.
     fn cost(&self) -> u64;
 
-    /// Returns the whole table.
-    fn whole(&self) -> Result<WholeTable>;
+    /// Returns the whole table; `beside` says that look-ups go on meanwhile.
+    fn whole(&self, beside: bool) -> Result<WholeTable>;
 }
 
 /// The outcome of a request for a whole table.
@@ -49,12 +51,14 @@ pub enum WholeTable {
 
 /// The places of the chunks of a dataset.
 pub struct ChunkPlaces {
-    whole: OnceLock<ChunkTable>,
-    looked_up: Option<Box<LookedUp>>,
+    /// The whole table, once it is read.
+    whole: Arc<OnceLock<ChunkTable>>,
+    looked_up: Option<Arc<LookedUp>>,
 }
 
 /// Chunks that are looked up.
 struct LookedUp {
+    whole: Arc<OnceLock<ChunkTable>>,
     /// An empty table: it holds the memory that is reserved for `known`.
     _table: ChunkTable,
     count: u64,
@@ -64,6 +68,8 @@ struct LookedUp {
     finding: Mutex<()>,
     /// Held while the table is being read.
     reading: Mutex<()>,
+    /// A thread reads the table.
+    is_read_beside: AtomicBool,
 }
 
 #[derive(Default)]
@@ -155,6 +161,11 @@ impl Known {
         Some(*slot)
     }
 
+    /// Counts anew until the table is worth its time.
+    fn begin_again(&mut self) {
+        (self.read, self.look_ups) = (0, 0);
+    }
+
     fn check(&self) -> Result<()> {
         match self.state {
             State::Good => Ok(()),
@@ -168,7 +179,7 @@ impl ChunkPlaces {
     /// Makes the places of a whole table.
     pub fn whole(table: ChunkTable) -> Self {
         Self {
-            whole: OnceLock::from(table),
+            whole: Arc::new(OnceLock::from(table)),
             looked_up: None,
         }
     }
@@ -176,15 +187,18 @@ impl ChunkPlaces {
     /// Makes the places of `count` chunks that are looked up. `table` is empty, and has the memory for look-ups
     /// reserved.
     pub fn looked_up(table: ChunkTable, count: u64, look_up: Box<dyn LookUp>) -> Self {
+        let whole = Arc::default();
         Self {
-            whole: OnceLock::new(),
-            looked_up: Some(Box::new(LookedUp {
+            whole: Arc::clone(&whole),
+            looked_up: Some(Arc::new(LookedUp {
+                whole,
                 _table: table,
                 count,
                 look_up,
                 known: Mutex::default(),
                 finding: Mutex::default(),
                 reading: Mutex::default(),
+                is_read_beside: AtomicBool::new(false),
             })),
         }
     }
@@ -210,8 +224,8 @@ impl ChunkPlaces {
     }
 
     /// Returns the look-ups, unless the table was read.
-    fn look_ups(&self) -> Option<&LookedUp> {
-        let looked_up = self.looked_up.as_deref();
+    fn look_ups(&self) -> Option<&Arc<LookedUp>> {
+        let looked_up = self.looked_up.as_ref();
         looked_up.filter(|_| self.whole.get().is_none())
     }
 
@@ -225,8 +239,8 @@ impl ChunkPlaces {
             }
             let much = looked_up.is_much(&known);
             drop(known);
-            let has_table = much && looked_up.read_whole(&self.whole)?;
-            if !has_table && let Some(slot) = looked_up.find(&[place], &self.whole)? {
+            let has_table = much && looked_up.has_read_whole()?;
+            if !has_table && let Some(slot) = looked_up.find(&[place])? {
                 return Ok(slot);
             }
         }
@@ -253,19 +267,19 @@ impl ChunkPlaces {
         }
         let much = looked_up.is_much(&known);
         drop(known);
-        if much && looked_up.read_whole(&self.whole)? {
+        if much && looked_up.has_read_whole()? {
             return Ok(());
         }
         match missing.is_empty() {
             true => Ok(()),
-            false => looked_up.find(&missing, &self.whole).map(drop),
+            false => looked_up.find(&missing).map(drop),
         }
     }
 
     /// Reads the whole table.
     pub fn prepare_all(&self) -> Result<()> {
         match self.look_ups() {
-            Some(looked_up) => looked_up.read_whole(&self.whole).map(drop),
+            Some(looked_up) => looked_up.read_whole(false).map(drop),
             None => Ok(()),
         }
     }
@@ -283,7 +297,7 @@ impl LookedUp {
     }
 
     /// Looks up chunks, and returns the first of them; `None` if the table was read instead.
-    fn find(&self, places: &[u64], whole: &OnceLock<ChunkTable>) -> Result<Option<Slot>> {
+    fn find(&self, places: &[u64]) -> Result<Option<Slot>> {
         let Some(&first) = places.first() else {
             return Ok(None);
         };
@@ -296,7 +310,7 @@ impl LookedUp {
             // The thread before may have found them.
             let mut known = self.known();
             known.check()?;
-            if whole.get().is_some() {
+            if self.whole.get().is_some() {
                 return Ok(None);
             }
             if places[1..].iter().all(|&place| known.get(place).is_some())
@@ -308,12 +322,12 @@ impl LookedUp {
         let found = match self.look_up.find(places.to_vec()) {
             Ok(found) => found,
             // Damage, or a form of the index that is unknown.
-            Err(e) if e.kind == ErrorKind::Damaged => return self.settle(whole, e),
+            Err(e) if e.kind == ErrorKind::Damaged => return self.settle(e),
             Err(e) => return Err(e),
         };
         let mut known = self.known();
         known.check()?;
-        if whole.get().is_some() {
+        if self.whole.get().is_some() {
             // Another thread read the table meanwhile, which was not compared with these chunks.
             return Ok(None);
         }
@@ -327,7 +341,7 @@ impl LookedUp {
             Err(Contradiction::Impossible) => {
                 drop(known);
                 let why = "chunk table: chunks overlap, or lie outside the grid";
-                return self.settle(whole, Error::damaged(why));
+                return self.settle(Error::damaged(why));
             }
         }
         let mut slot = None;
@@ -340,8 +354,8 @@ impl LookedUp {
     }
 
     /// Reads the table after a look-up that failed or cannot be right.
-    fn settle(&self, whole: &OnceLock<ChunkTable>, e: Error) -> Result<Option<Slot>> {
-        match self.read_whole(whole)? {
+    fn settle(&self, e: Error) -> Result<Option<Slot>> {
+        match self.read_whole(false)? {
             true => Ok(None),
             false => Err(self.refuse(e)),
         }
@@ -353,19 +367,41 @@ impl LookedUp {
         e
     }
 
+    /// Reads the whole table, or has a thread read it if look-ups are quick: reading the table takes as long as hundreds
+    /// of them. Returns `false` if there is no table yet.
+    fn has_read_whole(self: &Arc<Self>) -> Result<bool> {
+        if !self.look_up.is_quick() {
+            return self.read_whole(false);
+        }
+        if !self.is_read_beside.swap(true, Ordering::AcqRel) {
+            let own = self.clone();
+            let started = thread::spawn("chunk-table", move || {
+                // Readers meet a failure that lasts in their look-ups, or in the state.
+                if own.read_whole(true).is_err() {
+                    own.known().begin_again();
+                }
+                own.is_read_beside.store(false, Ordering::Release);
+            });
+            // Without a thread, look-ups go on.
+            if started.is_err() {
+                self.is_read_beside.store(false, Ordering::Release);
+            }
+        }
+        Ok(self.whole.get().is_some())
+    }
+
     /// Reads the whole table, and compares it with the chunks that are known. Returns `false` if there is no table at
     /// the moment.
-    fn read_whole(&self, whole: &OnceLock<ChunkTable>) -> Result<bool> {
+    fn read_whole(&self, beside: bool) -> Result<bool> {
         let _one = self.reading.lock().unwrap_or_else(|e| e.into_inner());
         self.known().check()?;
-        if whole.get().is_some() {
+        if self.whole.get().is_some() {
             return Ok(true);
         }
-        let table = match self.look_up.whole()? {
+        let table = match self.look_up.whole(beside)? {
             WholeTable::Table(table) => table,
             WholeTable::Missing => {
-                let mut known = self.known();
-                (known.read, known.look_ups) = (0, 0);
+                self.known().begin_again();
                 return Ok(false);
             }
             WholeTable::Refused => {
@@ -384,15 +420,15 @@ impl LookedUp {
         }
         known.slots = HashMap::new();
         known.ranges = BTreeMap::new();
-        let _ = whole.set(table);
+        let _ = self.whole.set(table);
         Ok(true)
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
-    use std::sync::atomic::{AtomicUsize, Ordering};
+    use std::sync::atomic::AtomicUsize;
+    use std::time::Duration;
 
     use super::*;
 
@@ -410,6 +446,11 @@ mod tests {
         fails: Option<ErrorKind>,
         refused: bool,
         missing: bool,
+        /// Look-ups are quick, so that a thread reads the table, which takes as long as this is locked.
+        quick: bool,
+        held: Arc<Mutex<()>>,
+        /// The table cannot be read at present.
+        unreadable: bool,
     }
 
     fn slot(place: u64) -> Slot {
@@ -442,15 +483,20 @@ mod tests {
         }
 
         fn is_quick(&self) -> bool {
-            true
+            self.quick
         }
 
         fn cost(&self) -> u64 {
             COST
         }
 
-        fn whole(&self) -> Result<WholeTable> {
+        fn whole(&self, beside: bool) -> Result<WholeTable> {
             self.read.fetch_add(1, Ordering::Relaxed);
+            let _held = self.held.lock().unwrap();
+            assert!(self.quick || !beside);
+            if self.unreadable {
+                return Err(Error::new(ErrorKind::Os(libc::EIO), "failed"));
+            }
             if self.refused {
                 return Ok(WholeTable::Refused);
             }
@@ -498,7 +544,10 @@ mod tests {
 
     #[test]
     fn threads_that_want_one_chunk_look_it_up_once() {
-        let index = Index::default();
+        let index = Index {
+            quick: true,
+            ..Index::default()
+        };
         let looked_up = index.looked_up.clone();
         let places = places(index);
         let together = std::sync::Barrier::new(8);
@@ -525,6 +574,101 @@ mod tests {
         }
         assert_eq!(read.load(Ordering::Relaxed), 1);
         assert!(looked_up.load(Ordering::Relaxed) as u64 <= COUNT / COST + 1);
+    }
+
+    /// Looks up single chunks, from the `first` on, until a thread has begun to read the table.
+    fn look_up_until_read(places: &ChunkPlaces, read: &AtomicUsize, first: u64) {
+        let before = read.load(Ordering::Relaxed);
+        for place in (first..COUNT).step_by(50) {
+            assert_eq!(places.get(place).unwrap(), slot(place));
+        }
+        wait_for(|| read.load(Ordering::Relaxed) > before);
+    }
+
+    fn wait_for(mut what: impl FnMut() -> bool) {
+        while !what() {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    }
+
+    #[test]
+    fn quick_look_ups_go_on_while_the_table_is_read() {
+        let index = Index {
+            quick: true,
+            ..Index::default()
+        };
+        let (looked_up, read) = (index.looked_up.clone(), index.read.clone());
+        let held = index.held.clone();
+        let places = places(index);
+        let reading = held.lock().unwrap();
+        look_up_until_read(&places, &read, 0);
+        assert!(looked_up.load(Ordering::Relaxed) as u64 > COUNT / COST);
+        for place in (7..COUNT).step_by(500) {
+            places.prepare(std::iter::once(place)).unwrap();
+            assert_eq!(places.get(place).unwrap(), slot(place));
+        }
+        assert!(places.table().is_none());
+        drop(reading);
+        wait_for(|| places.table().is_some());
+        let before = looked_up.load(Ordering::Relaxed);
+        assert!((0..COUNT).all(|place| places.get(place).unwrap() == slot(place)));
+        assert_eq!(looked_up.load(Ordering::Relaxed), before);
+        assert_eq!(read.load(Ordering::Relaxed), 1);
+    }
+
+    #[test]
+    fn a_table_read_beside_must_agree_with_look_ups_made_meanwhile() {
+        let lie = Slot {
+            addr: 77,
+            size: 10,
+            mask: 0,
+        };
+        let index = Index {
+            quick: true,
+            lie: Some((301, lie)),
+            ..Index::default()
+        };
+        let (read, held) = (index.read.clone(), index.held.clone());
+        let places = places(index);
+        let reading = held.lock().unwrap();
+        look_up_until_read(&places, &read, 0);
+        assert_eq!(places.get(301).unwrap(), lie);
+        drop(reading);
+        wait_for(|| places.get(301).is_err());
+        assert_eq!(places.get(0).unwrap_err().kind, ErrorKind::Damaged);
+        assert!(places.table().is_none() && !places.is_refused());
+    }
+
+    #[test]
+    fn a_table_that_cannot_be_read_beside_is_tried_again_later() {
+        let index = Index {
+            quick: true,
+            unreadable: true,
+            ..Index::default()
+        };
+        let (looked_up, read) = (index.looked_up.clone(), index.read.clone());
+        let places = places(index);
+        for first in [0, 10, 20] {
+            look_up_until_read(&places, &read, first);
+            let looked_up = places.looked_up.as_ref().unwrap();
+            wait_for(|| !looked_up.is_read_beside.load(Ordering::Acquire));
+        }
+        let counts = (
+            looked_up.load(Ordering::Relaxed),
+            read.load(Ordering::Relaxed),
+        );
+        assert!(counts.1 as u64 * (COUNT / COST) < counts.0 as u64);
+        let refused = self::places(Index {
+            quick: true,
+            refused: true,
+            ..Index::default()
+        });
+        for place in (0..COUNT).step_by(50) {
+            // The table may be refused at any moment.
+            let _ = refused.get(place);
+        }
+        wait_for(|| refused.is_refused());
+        assert!(refused.get(0).is_err());
     }
 
     #[test]

@@ -249,14 +249,18 @@ impl WorkerPool {
     }
 
     /// Takes an idle worker that may open what is needed, or starts one; waits while there are as many as may be.
-    fn take(&self, needs: RequiredAccess<'_>) -> io::Result<Assigned> {
+    fn take(&self, needs: RequiredAccess<'_>, is_long: bool) -> io::Result<Assigned> {
         let mut state = self.state();
         let (mut waited, mut starts) = (false, 0);
         loop {
             let added = state.known.added();
             let fits = |worker: &WorkerProcess| needs.is_met(&worker.access, added);
-            // The one used last has the files open.
-            if let Some(at) = state.idle.iter().rposition(fits) {
+            // The one used last has the files open. It stays free for short requests.
+            let found = match is_long {
+                true => state.idle.iter().position(fits),
+                false => state.idle.iter().rposition(fits),
+            };
+            if let Some(at) = found {
                 let mut worker = state.idle.remove(at);
                 // One that died in the meantime is replaced without a word.
                 if worker.is_running() {
@@ -354,9 +358,10 @@ impl WorkerPool {
         };
         let needs = RequiredAccess::new(file, request);
         self.state().known.remember(needs);
+        let is_long = matches!(request, Request::Map { whole: true, .. });
         let (mut failures, mut kills) = (0, 0);
         let exit = loop {
-            let Assigned { mut worker, fresh } = self.take(needs).map_err(cannot_start)?;
+            let Assigned { mut worker, fresh } = self.take(needs, is_long).map_err(cannot_start)?;
             match worker.ask(file, request, &mut sink, &Turns::new(self)) {
                 Ok(answer) => {
                     if fresh {

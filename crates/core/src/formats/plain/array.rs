@@ -316,8 +316,12 @@ impl LookUp for ChunkIndex {
         }
     }
 
-    fn whole(&self) -> Result<WholeTable> {
+    fn whole(&self, beside: bool) -> Result<WholeTable> {
         let store = self.store()?;
+        if beside {
+            // Look-ups need a worker, too.
+            store.context.h5.warm();
+        }
         let map = store.context.h5.whole_map(&store.file, self.dataset)?;
         Ok(match map.source {
             DataSource::Chunked {
