@@ -551,7 +551,7 @@ impl DiskDirectory {
 
 fn ownership(path: &Path) -> Ownership {
     let meta = path.symlink_metadata();
-    meta.map_or(Ownership::UNKNOWN, |meta| Ownership::of(&meta))
+    meta.map_or(Ownership::UNKNOWN, |meta| Ownership::from_metadata(&meta))
 }
 
 impl Directory for DiskDirectory {
@@ -663,7 +663,7 @@ impl DiskFile {
 impl VirtualFile for DiskFile {
     fn ownership(&self) -> Ownership {
         let meta = self.metadata();
-        meta.map_or(Ownership::UNKNOWN, |meta| Ownership::of(&meta))
+        meta.map_or(Ownership::UNKNOWN, |meta| Ownership::from_metadata(&meta))
     }
 
     fn size(&self) -> error::Result<u64> {
@@ -679,7 +679,7 @@ impl VirtualFile for DiskFile {
 
     fn version(&self) -> u64 {
         let meta = self.metadata();
-        meta.map_or(0, |meta| Identity::of(&meta).number())
+        meta.map_or(0, |meta| Identity::from_metadata(&meta).number())
     }
 
     fn is_current(&self) -> bool {

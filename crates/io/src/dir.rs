@@ -139,7 +139,7 @@ impl Dir {
     /// Opens a directory that is not beside a store, and creates it if it is missing. Files in it are as private as the
     /// directory.
     pub fn alone(path: &Path) -> Result<Self> {
-        Ok(Self::make_at(path, &Rights::of(path), false)?.0)
+        Ok(Self::make_at(path, &Rights::beside(path), false)?.0)
     }
 
     /// Opens or creates a directory that is not beside a store, for a test.

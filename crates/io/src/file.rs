@@ -55,7 +55,7 @@ pub struct Identity {
 
 impl Identity {
     /// Returns the identity in a file's metadata.
-    pub fn of(meta: &Metadata) -> Self {
+    pub fn from_metadata(meta: &Metadata) -> Self {
         Self {
             dev: meta.dev(),
             ino: meta.ino(),
@@ -170,7 +170,7 @@ impl Ownership {
     }
 
     /// Returns the ownership in a file's metadata.
-    pub fn of(meta: &Metadata) -> Self {
+    pub fn from_metadata(meta: &Metadata) -> Self {
         let nanos = u32::try_from(meta.mtime_nsec()).unwrap_or(0);
         let mtime = match u64::try_from(meta.mtime()) {
             Ok(seconds) => UNIX_EPOCH + Duration::new(seconds, nanos),
@@ -366,12 +366,12 @@ impl StoreFile {
         if !meta.is_file() {
             return Err(io::Error::other("not a regular file"));
         }
-        let identity = Identity::of(&meta);
+        let identity = Identity::from_metadata(&meta);
         Ok(Self {
             serial: Self::next_serial(),
             path: path.to_owned(),
             identity,
-            ownership: Ownership::of(&meta),
+            ownership: Ownership::from_metadata(&meta),
             source: Source::Disk(Shared::pinned(path, identity, file)),
             members: None,
             seen: Seen::default(),
@@ -415,7 +415,8 @@ impl StoreFile {
         if let Some(members) = &self.members {
             return members.are_current();
         }
-        std::fs::metadata(&self.path).is_ok_and(|meta| Identity::of(&meta) == self.identity)
+        std::fs::metadata(&self.path)
+            .is_ok_and(|meta| Identity::from_metadata(&meta) == self.identity)
     }
 
     /// Returns true unless the open file was written to.
@@ -434,7 +435,7 @@ impl StoreFile {
             false => std::fs::metadata(&self.path),
         };
         meta.is_ok_and(|meta| {
-            let now = Identity::of(&meta);
+            let now = Identity::from_metadata(&meta);
             let known = &self.identity;
             (now.dev, now.ino, now.size, now.mtime)
                 == (known.dev, known.ino, known.size, known.mtime)
@@ -501,7 +502,7 @@ impl StoreFile {
     /// Returns the identity of the current version of a file that others may append to.
     pub fn identity_now(&self) -> io::Result<Identity> {
         match &self.source {
-            Source::Disk(shared) => Ok(Identity::of(&shared.handle()?.metadata()?)),
+            Source::Disk(shared) => Ok(Identity::from_metadata(&shared.handle()?.metadata()?)),
             Source::Far(_) => Ok(self.identity),
         }
     }

@@ -88,7 +88,7 @@ pub fn kept_path(settings: &RemoteSettings) -> Option<PathBuf> {
 impl KeptDir {
     /// Opens a directory for copies of at most `limit` bytes in all; creates it if it is missing.
     pub fn open(path: &Path, limit: u64) -> io::Result<Self> {
-        let own = Self::of(OwnDir::make(path)?, path, limit)?;
+        let own = Self::new(OwnDir::make(path)?, path, limit)?;
         // Unfinished copies of processes that have ended only take up room.
         if let Some(_turn) = own.blobs.dir.turn() {
             let _ = own.sweep();
@@ -98,10 +98,10 @@ impl KeptDir {
 
     /// Opens an existing directory, to list or clear it.
     pub fn existing(path: &Path) -> io::Result<Self> {
-        Self::of(OwnDir::existing(path)?, path, u64::MAX)
+        Self::new(OwnDir::existing(path)?, path, u64::MAX)
     }
 
-    fn of(dir: OwnDir, path: &Path, limit: u64) -> io::Result<Self> {
+    fn new(dir: OwnDir, path: &Path, limit: u64) -> io::Result<Self> {
         if dir.is_shared() {
             let why = "other hosts may write there: name a directory of this machine";
             return Err(io::Error::new(io::ErrorKind::Unsupported, why));

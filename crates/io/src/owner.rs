@@ -25,7 +25,7 @@ pub struct Owner(Option<(u32, u32)>);
 
 impl Owner {
     /// Returns the owner of a directory if the caller is root and the owner is another user.
-    pub fn of(dir: &Path) -> io::Result<Self> {
+    pub fn of_dir(dir: &Path) -> io::Result<Self> {
         if !geteuid().is_root() {
             return Ok(Self(None));
         }
@@ -169,13 +169,13 @@ mod tests {
         let home = dir.path().join("home");
         std::fs::create_dir(&home).unwrap();
         let caller = std::fs::metadata(&home).unwrap().uid();
-        assert_eq!(Owner::of(&home).unwrap(), Owner(None));
+        assert_eq!(Owner::of_dir(&home).unwrap(), Owner(None));
         if caller != 0 {
             eprintln!("NOT TESTED: only root can give files away");
             return;
         }
         std::os::unix::fs::chown(&home, Some(2001), Some(3000)).unwrap();
-        let owner = Owner::of(&home).unwrap();
+        let owner = Owner::of_dir(&home).unwrap();
         owner.make_dirs(&home.join("a/b")).unwrap();
         owner.make_dirs(&home.join("a/b")).unwrap();
         owner.make_file(&home.join("a/b/c")).unwrap();

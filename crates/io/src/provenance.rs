@@ -107,7 +107,7 @@ mod tests {
         let of = || {
             let mut provenance = Provenance::new();
             let meta = file.as_file().metadata().unwrap();
-            provenance.file(file.path(), &Identity::of(&meta));
+            provenance.file(file.path(), &Identity::from_metadata(&meta));
             provenance
         };
         let (new, again) = (of(), of());

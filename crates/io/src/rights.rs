@@ -38,7 +38,7 @@ struct Inner {
 
 impl Rights {
     /// Returns the rights that apply beside `store`. If it cannot be inspected, only the caller is trusted.
-    pub fn of(store: &Path) -> Self {
+    pub fn beside(store: &Path) -> Self {
         let caller = rustix::process::geteuid().as_raw();
         let Ok(meta) = std::fs::metadata(store) else {
             return Self::new(vec![caller, 0], None, None, caller_group(), 0);
@@ -230,7 +230,7 @@ mod tests {
         let store = dir.path().join("x.h5");
         std::fs::write(&store, "x").unwrap();
         std::fs::set_permissions(&store, PermissionsExt::from_mode(mode)).unwrap();
-        let rights = Rights::of(&store);
+        let rights = Rights::beside(&store);
         (dir, rights)
     }
 
@@ -271,8 +271,8 @@ mod tests {
         let hdf5 = b"\x89HDF\r\n\x1a\n";
         file("a.h5", hdf5, 0o644);
         file("notes", b"notes", 0o600);
-        assert_eq!(Rights::of(dir.path()).mode(false), 0o644 & !umask());
+        assert_eq!(Rights::beside(dir.path()).mode(false), 0o644 & !umask());
         file("b.h5", hdf5, 0o600);
-        assert_eq!(Rights::of(dir.path()).mode(false), 0o600);
+        assert_eq!(Rights::beside(dir.path()).mode(false), 0o600);
     }
 }

@@ -43,7 +43,7 @@ impl<'a> Changes<'a> {
         })
     }
 
-    fn of(all: &'a [(ObjectPath, PublishedChange)]) -> Self {
+    fn new(all: &'a [(ObjectPath, PublishedChange)]) -> Self {
         let mut root = Self::default();
         for (path, change) in all {
             let mut at = &mut root;
@@ -84,7 +84,7 @@ pub(super) fn publish(file: &StoreFile, new: &NewPublication) -> Result<Answer, 
             return Err(H5Error::Damaged("no store".into()));
         };
         let store = open(&first.from)?;
-        let changes = Changes::of(&new.changes);
+        let changes = Changes::new(&new.changes);
         let changed = match new.changes.is_empty() || new.joined.is_some() {
             true => Changed::default(),
             false => changed(&store, &changes)?,
@@ -578,7 +578,7 @@ mod tests {
             (path("g"), PublishedChange::Deleted),
             (path("g/y"), PublishedChange::Stored(2)),
         ];
-        let changes = Changes::of(&all);
+        let changes = Changes::new(&all);
         let group = &changes.below[&b"g"[..]];
         assert!(matches!(group.own, Some(PublishedChange::Deleted)));
         let names: Vec<_> = group.below.keys().collect();

@@ -128,7 +128,7 @@ impl<'a> RecordPlan<'a> {
         Ok(Self { part, steps })
     }
 
-    fn of(dataset: &'a OpenDataset) -> Result<Self, H5Error> {
+    fn for_dataset(dataset: &'a OpenDataset) -> Result<Self, H5Error> {
         match &dataset.element {
             ElementType::Record { part, inner } => Self::new(part, inner),
             _ => Err(H5Error::Unsupported("no text inside its elements".into())),
@@ -197,7 +197,7 @@ pub(super) fn measure(
     shape: &[u64],
     rows: u64,
 ) -> Result<Vec<TextMeasure>, H5Error> {
-    let element = RecordPlan::of(dataset)?;
+    let element = RecordPlan::for_dataset(dataset)?;
     let mut found = element.empty();
     text::in_blocks(shape, rows, |start, count| {
         element.see(&read(dataset, start, count)?, &mut found)
@@ -212,7 +212,7 @@ pub(super) fn render(
     shape: &[u64],
     forms: &[TextForm],
 ) -> Result<Vec<u8>, H5Error> {
-    let element = RecordPlan::of(dataset)?;
+    let element = RecordPlan::for_dataset(dataset)?;
     let widths = widths(forms);
     let size = element.part.dtype(&widths).ok_or_else(too_large)?.size();
     let ElementType::Record { inner, .. } = &dataset.element else {

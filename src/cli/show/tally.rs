@@ -563,7 +563,7 @@ mod tests {
         edges.iter().map(|&n| n as f64 * power(exponent)).collect()
     }
 
-    fn of(numbers: &[f64], step: usize) -> Histogram {
+    fn histogram_of(numbers: &[f64], step: usize) -> Histogram {
         let mut histogram = Histogram::default();
         for some in numbers.chunks(step) {
             let least = some.iter().copied().fold(f64::INFINITY, f64::min);
@@ -577,7 +577,7 @@ mod tests {
     fn numbers_of_any_size_are_counted() {
         let odd = [f64::MAX, -f64::MAX, 5e-324, 0.0, 1.0];
         for step in 1..=5 {
-            let histogram = of(&odd, step);
+            let histogram = histogram_of(&odd, step);
             assert_eq!(histogram.counts().iter().sum::<u64>(), 5);
         }
         let mut integers = Histogram::default();
@@ -603,14 +603,14 @@ mod tests {
             numbers in proptest::collection::vec(-1e6..1e6_f64, 1..200),
             step in 1..50_usize,
         ) {
-            let histogram = of(&numbers, step);
+            let histogram = histogram_of(&numbers, step);
             let edges = edges_of(&histogram);
             for (pair, &count) in edges.windows(2).zip(histogram.counts()) {
                 let inside = numbers.iter().filter(|&&n| pair[0] <= n && n < pair[1]);
                 prop_assert_eq!(inside.count() as u64, count);
             }
             prop_assert_eq!(histogram.counts().iter().sum::<u64>(), numbers.len() as u64);
-            let at_once = of(&numbers, numbers.len());
+            let at_once = histogram_of(&numbers, numbers.len());
             prop_assert_eq!(edges_of(&at_once), edges);
             let spread = numbers.iter().any(|n| (n - numbers[0]).abs() > 1e-3);
             prop_assert!(!spread || histogram.counts().len() > MOST / 2 - 1);

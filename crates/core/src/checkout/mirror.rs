@@ -180,7 +180,7 @@ impl Mirror {
         let mut builder = DirBuilder::new();
         builder.recursive(true).mode(0o700);
         builder.create(path).map_err(about)?;
-        let dir = Dir::open(path, &Rights::of(path), false)?;
+        let dir = Dir::open(path, &Rights::beside(path), false)?;
         let place = BucketPlace::new(address, settings);
         let text = once(&dir, ADDRESS, &place.print()?)?;
         BucketPlace::parse(&text).map_err(|e| e.about(path.join(ADDRESS).display()))?;

@@ -78,7 +78,7 @@ impl Backing {
                 parts.iter().all(|part| {
                     to.numbers("raw", &[part.offset, part.end]);
                     let meta = part.file.metadata();
-                    meta.map(|meta| to.file(Path::new(""), &Identity::of(&meta)))
+                    meta.map(|meta| to.file(Path::new(""), &Identity::from_metadata(&meta)))
                         .is_ok()
                 })
             }

@@ -238,7 +238,7 @@ impl Folder {
         }
         Ok(Ok(Node::Symlink(Arc::new(Symlink {
             target: shown.into_os_string().into_vec(),
-            ownership: Ownership::of(&meta),
+            ownership: Ownership::from_metadata(&meta),
         }))))
     }
 
@@ -246,7 +246,7 @@ impl Folder {
         if !meta.is_file() {
             return Ok(Err(Absence::NoStore));
         }
-        let identity = Identity::of(meta);
+        let identity = Identity::from_metadata(meta);
         let mut looked_at = self.looked_at.lock().unwrap_or_else(|e| e.into_inner());
         let is_known = |known: &&LookedAt| known.identity == identity;
         let looked = match looked_at.get(name).filter(is_known) {
@@ -321,7 +321,7 @@ impl Folder {
             };
             match with_room(|| is_store(&path)) {
                 Ok(true) => {
-                    first = Some(Identity::of(&meta));
+                    first = Some(Identity::from_metadata(&meta));
                     break;
                 }
                 Err(e) if is_short(&e) => return Err(e),
@@ -401,7 +401,8 @@ impl Folder {
 
 impl Directory for Folder {
     fn ownership(&self) -> Ownership {
-        std::fs::metadata(&self.path).map_or(Ownership::UNKNOWN, |meta| Ownership::of(&meta))
+        std::fs::metadata(&self.path)
+            .map_or(Ownership::UNKNOWN, |meta| Ownership::from_metadata(&meta))
     }
 
     fn list(&self) -> Result<Arc<Listing>> {

@@ -228,8 +228,8 @@ impl NpyDirectory {
         }
         Ok(Self {
             path: path.to_owned(),
-            identity: Identity::of(&meta),
-            ownership: Ownership::of(&meta),
+            identity: Identity::from_metadata(&meta),
+            ownership: Ownership::from_metadata(&meta),
             listing: Arc::new(Listing::new(entries, left_out, Vec::new())),
         })
     }
@@ -245,8 +245,8 @@ impl Directory for NpyDirectory {
     }
 
     fn is_current(&self) -> bool {
-        let is_same =
-            std::fs::metadata(&self.path).is_ok_and(|meta| Identity::of(&meta) == self.identity);
+        let is_same = std::fs::metadata(&self.path)
+            .is_ok_and(|meta| Identity::from_metadata(&meta) == self.identity);
         is_same
             && self.listing.iter().all(|(_, node)| match &*node {
                 Node::File(file) => file.is_current(),
@@ -314,8 +314,8 @@ impl NpyFile {
         let meta = std::fs::metadata(path)?;
         Ok(Self {
             path: path.to_owned(),
-            identity: Identity::of(&meta),
-            ownership: Ownership::of(&meta),
+            identity: Identity::from_metadata(&meta),
+            ownership: Ownership::from_metadata(&meta),
         })
     }
 
@@ -342,7 +342,7 @@ impl VirtualFile for NpyFile {
             .custom_flags(flags)
             .open(&self.path);
         let file = file.map_err(|e| Error::from(e).about(self.path.display()))?;
-        match Identity::of(&file.metadata()?) == self.identity {
+        match Identity::from_metadata(&file.metadata()?) == self.identity {
             true => Ok(Arc::new(FileContent {
                 file,
                 identity: self.identity,
@@ -356,7 +356,8 @@ impl VirtualFile for NpyFile {
     }
 
     fn is_current(&self) -> bool {
-        std::fs::metadata(&self.path).is_ok_and(|meta| Identity::of(&meta) == self.identity)
+        std::fs::metadata(&self.path)
+            .is_ok_and(|meta| Identity::from_metadata(&meta) == self.identity)
     }
 
     fn info(&self) -> Result<Json> {

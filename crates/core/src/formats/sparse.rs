@@ -188,7 +188,7 @@ fn check_stored_pointers(
     let (kind, size, order) =
         integers(&indptr.element).ok_or("sparse matrix with indptr that are no integers")?;
     let (len, mut at) = (indptr.shape[0], 0);
-    let mut ascent = Ascent::of(of);
+    let mut ascent = Ascent::new(of);
     while at < len {
         let count = STEP.min(len - at);
         let bytes = block(store, indptr, at, count)?;
@@ -209,13 +209,13 @@ fn check_stored_pointers(
 /// The pointers of a matrix, seen one after the other: they start at 0 and do not decrease.
 struct Ascent<'a> {
     /// The axis of the pointers.
-    of: &'a str,
+    axis: &'a str,
     last: i64,
 }
 
 impl<'a> Ascent<'a> {
-    fn of(of: &'a str) -> Self {
-        Self { of, last: 0 }
+    fn new(axis: &'a str) -> Self {
+        Self { axis, last: 0 }
     }
 
     /// Takes the pointer with a number; `None` is a pointer of more than 63 bits.
@@ -227,9 +227,9 @@ impl<'a> Ascent<'a> {
             }
             _ => {
                 let pointer = pointer.map_or("too large".to_owned(), |p| p.to_string());
-                let Self { of, last } = self;
+                let Self { axis, last } = self;
                 Err(format!(
-                    "{of} pointer {number} is {pointer}, the one before {last}"
+                    "{axis} pointer {number} is {pointer}, the one before {last}"
                 ))
             }
         }
@@ -386,7 +386,7 @@ fn check_shape(shape: &Integers, rows: u64, columns: u64) -> Result<()> {
 
 /// Checks that pointers start at 0 and do not decrease; returns the last one.
 fn check_pointers(indptr: &Integers, of: &str) -> Result<u64> {
-    let mut ascent = Ascent::of(of);
+    let mut ascent = Ascent::new(of);
     indptr.each(|number, pointer| {
         let step = ascent.step(number, Some(pointer));
         step.map_err(|why| invalid(format!("indptr is wrong: {why}")))

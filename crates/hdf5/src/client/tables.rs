@@ -56,7 +56,7 @@ impl LmdbWriter {
             program: program.to_owned(),
             folder: folder.to_owned(),
             lock,
-            owner: Owner::of(folder)?,
+            owner: Owner::of_dir(folder)?,
             idle: Mutex::default(),
         })
     }

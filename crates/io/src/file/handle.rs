@@ -278,7 +278,7 @@ impl Shared {
     fn open(&self) -> io::Result<File> {
         let stale = || io::Error::from_raw_os_error(libc::ESTALE);
         let is_same = |meta: io::Result<std::fs::Metadata>| match meta {
-            Ok(meta) => Ok(Identity::of(&meta) == self.identity),
+            Ok(meta) => Ok(Identity::from_metadata(&meta) == self.identity),
             Err(e) if is_short(&e) => Err(e),
             Err(_) => Ok(false),
         };
@@ -337,7 +337,7 @@ mod tests {
 
     fn shared(path: &Path) -> Arc<Shared> {
         let file = File::open(path).unwrap();
-        let identity = Identity::of(&file.metadata().unwrap());
+        let identity = Identity::from_metadata(&file.metadata().unwrap());
         let shared = Shared::pinned(path, identity, file);
         lock(&SHARED).push(Arc::downgrade(&shared));
         shared

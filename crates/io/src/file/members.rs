@@ -251,7 +251,7 @@ impl Members {
                 "a family of {count} members: more than {MOST}"
             )));
         }
-        let first = Identity::of(&first.metadata()?);
+        let first = Identity::from_metadata(&first.metadata()?);
         if first.size > size {
             let why = format!(
                 "a member of {} bytes in a family of {size} each",

@@ -105,7 +105,7 @@ impl Checked {
     /// Nothing of a file with these checksums; `None` if there is no memory for it.
     pub(super) fn nothing(meta: &Metadata, sums: Vec<u64>) -> Option<Self> {
         Some(Self {
-            identity: Identity::of(meta),
+            identity: Identity::from_metadata(meta),
             blocks: Bits::new(sums.len() as u64)?,
             left: AtomicUsize::new(sums.len()),
             spoiled: AtomicBool::new(false),
@@ -122,7 +122,7 @@ impl Checked {
 
     /// Returns true if this is about the same file, unchanged since.
     pub(super) fn is_of(&self, meta: &Metadata) -> bool {
-        Identity::of(meta) == self.identity
+        Identity::from_metadata(meta) == self.identity
     }
 
     /// Returns true if every block was checked.

@@ -69,17 +69,17 @@ impl CacheDir {
         if let Some(dir) = open.get(path) {
             return Ok(dir.clone());
         }
-        let dir = Arc::new(Self::of(OwnDir::make(path)?));
+        let dir = Arc::new(Self::new(OwnDir::make(path)?));
         open.insert(path.to_owned(), dir.clone());
         Ok(dir)
     }
 
     /// Opens a directory that is there.
     pub fn existing(path: &Path) -> io::Result<Self> {
-        Ok(Self::of(OwnDir::existing(path)?))
+        Ok(Self::new(OwnDir::existing(path)?))
     }
 
-    fn of(dir: OwnDir) -> Self {
+    fn new(dir: OwnDir) -> Self {
         Self {
             blobs: Blobs::new(dir, BYTES, BYTES),
             since: AtomicU64::new(UNMEASURED),

@@ -97,11 +97,11 @@ impl Prefix {
         let objects = objects_of(address, settings)?;
         let path = Path::from(address.key().trim_end_matches('/'));
         let shown = address.to_string();
-        Ok(Self::of(objects, path, shown, settings.timeout))
+        Ok(Self::new(objects, path, shown, settings.timeout))
     }
 
     /// Uses the objects of a store below a path.
-    pub fn of(
+    pub fn new(
         objects: Arc<dyn ObjectStore>,
         path: Path,
         address: String,

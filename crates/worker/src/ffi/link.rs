@@ -145,7 +145,7 @@ struct LinksCache {
 
 impl LinksCache {
     /// Enlarges the cache for a group of many links. `None` if there are few, or if the cache is that large anyway.
-    fn of(group: &Id) -> Option<Self> {
+    fn enlarge(group: &Id) -> Option<Self> {
         let links = link_count(group)
             .ok()
             .filter(|&links| links >= MANY_LINKS)?;
@@ -213,7 +213,7 @@ fn each_link<F: FnMut(&[u8], h5l::H5L_type_t, u64)>(
         0
     }
     let mut at: hsize_t = 0;
-    let _cache = LinksCache::of(group);
+    let _cache = LinksCache::enlarge(group);
     // SAFETY: callback and data match; both outlive the call.
     let status = unsafe {
         h5l::H5Literate2(

@@ -100,7 +100,7 @@ impl PublishedFile {
         match std::fs::metadata(dir.join(&self.path)) {
             Err(_) => Some("is not there"),
             Ok(meta) => {
-                let now = Identity::of(&meta);
+                let now = Identity::from_metadata(&meta);
                 let same = (now.size, now.modified()) == (self.size, self.modified);
                 (!same).then_some("was changed since")
             }
@@ -187,7 +187,8 @@ impl Publication<'_> {
                     let found = dir.metadata(&stored.name()).and_then(|meta| {
                         let path = dir.path().canonicalize()?.join(stored.name());
                         let from = SourceFile::new(&path, &meta);
-                        let number = links.add(&home, &path, from, &Identity::of(&meta))?;
+                        let number =
+                            links.add(&home, &path, from, &Identity::from_metadata(&meta))?;
                         links.in_layers.insert((number, dir.name(), stored.file));
                         Ok(number)
                     });

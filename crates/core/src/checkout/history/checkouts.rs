@@ -108,7 +108,7 @@ impl Checkouts {
     /// store.
     pub fn below(store: &Path, dir: Option<&Path>, formats: &Registry) -> Result<Self> {
         let place = match dir {
-            Some(dir) => CheckoutsPlace::below(store, dir, formats, &Rights::of(store))?,
+            Some(dir) => CheckoutsPlace::below(store, dir, formats, &Rights::beside(store))?,
             None => CheckoutsPlace::beside(store, formats),
         };
         Ok(Self::in_place(store, place))
@@ -118,7 +118,7 @@ impl Checkouts {
         Self {
             store: store.to_owned(),
             place,
-            rights: Rights::of(store),
+            rights: Rights::beside(store),
             remote: Arc::default(),
         }
     }

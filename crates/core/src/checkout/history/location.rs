@@ -508,7 +508,7 @@ pub(super) fn base_files(path: &Path) -> Option<Vec<BaseFile>> {
                 walk(top, &entry.ok()?.path(), to)?;
             }
         } else if meta.is_file() {
-            let identity = Identity::of(&meta);
+            let identity = Identity::from_metadata(&meta);
             to.push(BaseFile {
                 path: path.strip_prefix(top).ok()?.to_str()?.to_owned(),
                 size: identity.size,

@@ -251,7 +251,7 @@ impl VirtualFile for UnopenedFile {
                     .own_metadata()
                     .map_err(Error::from)
             })
-            .map_or(Ownership::UNKNOWN, |meta| Ownership::of(&meta))
+            .map_or(Ownership::UNKNOWN, |meta| Ownership::from_metadata(&meta))
     }
 
     fn size(&self) -> Result<u64> {

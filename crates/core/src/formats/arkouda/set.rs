@@ -101,7 +101,7 @@ fn changed(dir: &Path) -> Option<SystemTime> {
 
 fn identity(path: &Path) -> Option<Identity> {
     let meta = std::fs::metadata(path).ok()?;
-    Some(Identity::of(&meta))
+    Some(Identity::from_metadata(&meta))
 }
 
 impl FoundFiles {

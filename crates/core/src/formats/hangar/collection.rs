@@ -221,7 +221,7 @@ impl Collection {
         }
         let known = &self.file.identity;
         std::fs::metadata(&self.file.path).is_ok_and(|meta| {
-            let now = Identity::of(&meta);
+            let now = Identity::from_metadata(&meta);
             (now.dev, now.ino) != (known.dev, known.ino)
         })
     }

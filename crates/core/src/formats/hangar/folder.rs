@@ -72,7 +72,7 @@ impl Folder {
             Some(elsewhere) => elsewhere.ownership(),
             None => {
                 let meta = std::fs::metadata(&self.path);
-                meta.map_or(Ownership::UNKNOWN, |meta| Ownership::of(&meta))
+                meta.map_or(Ownership::UNKNOWN, |meta| Ownership::from_metadata(&meta))
             }
         }
     }

@@ -279,7 +279,8 @@ impl LazyRepository {
 
 impl Directory for LazyRepository {
     fn ownership(&self) -> Ownership {
-        std::fs::metadata(&self.folder).map_or(Ownership::UNKNOWN, |meta| Ownership::of(&meta))
+        std::fs::metadata(&self.folder)
+            .map_or(Ownership::UNKNOWN, |meta| Ownership::from_metadata(&meta))
     }
 
     fn list(&self) -> Result<Arc<Listing>> {

@@ -69,7 +69,7 @@ impl Table {
             Some(elsewhere) => elsewhere.table(&self.path)?.identity,
             None => {
                 let meta = std::fs::metadata(&self.path).map_err(|e| self.about(e))?;
-                Identity::of(&meta)
+                Identity::from_metadata(&meta)
             }
         };
         *looked = Some((at, version));

@@ -185,7 +185,7 @@ impl FileSet {
         let parts = self.parts(top, external).unwrap_or_default();
         let paths = parts.into_values().flatten().flatten();
         let parts = paths.filter_map(|path| std::fs::metadata(path).ok());
-        Ownership::joined(parts.map(|meta| Ownership::of(&meta)))
+        Ownership::joined(parts.map(|meta| Ownership::from_metadata(&meta)))
     }
 
     /// Returns the parts that are there, by their number. A symbolic link that leads out of `top` is a part that may

@@ -161,7 +161,8 @@ impl Versions for OneFile {
     }
 
     fn ownership(&self) -> Ownership {
-        std::fs::metadata(&self.path).map_or(Ownership::UNKNOWN, |meta| Ownership::of(&meta))
+        std::fs::metadata(&self.path)
+            .map_or(Ownership::UNKNOWN, |meta| Ownership::from_metadata(&meta))
     }
 
     fn are_there(&self) -> bool {

@@ -91,14 +91,14 @@ fn make(address: &Address, settings: &RemoteSettings) -> Result<Bucket, String> 
     let client = ClientOptions::new().with_timeout_disabled();
     let timeout = settings.timeout;
     Ok(match address.scheme() {
-        Scheme::S3 => of(services::amazon(address, settings, client, retry)?, timeout),
-        Scheme::Google => of(services::google(address, settings, client, retry)?, timeout),
-        Scheme::Azure => of(services::azure(address, settings, client, retry)?, timeout),
+        Scheme::S3 => bucket_of(services::amazon(address, settings, client, retry)?, timeout),
+        Scheme::Google => bucket_of(services::google(address, settings, client, retry)?, timeout),
+        Scheme::Azure => bucket_of(services::azure(address, settings, client, retry)?, timeout),
         Scheme::Web => return Err("a web server has no buckets".to_owned()),
     })
 }
 
-fn of(
+fn bucket_of(
     (store, credentials): (impl ObjectStore + PaginatedListStore, Renewable),
     timeout: Duration,
 ) -> Bucket {

@@ -66,7 +66,7 @@ fn prefix() -> Prefix {
     let objects = Arc::new(object_store::memory::InMemory::new());
     let address = "s3://b/x".to_owned();
     let path = "x.checkouts/commits".into();
-    Prefix::of(objects, path, address, Duration::from_secs(60))
+    Prefix::new(objects, path, address, Duration::from_secs(60))
 }
 
 /// A bucket in memory.
