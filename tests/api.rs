@@ -386,11 +386,14 @@ fn what_a_checkout_is_given_is_committed_and_read_again() {
         .unwrap();
     let incomplete = checkout.commit("too early").unwrap_err().to_string();
     assert!(incomplete.contains("indptr"), "{incomplete}");
-    let indptr = Array1::from_shape_fn(1001, |i| i.min(2) as i32);
-    checkout.write(&member("indptr"), &indptr).unwrap();
     checkout
         .write(&member("shape"), &ndarray::arr1(&[1000_i64, 200]))
         .unwrap();
+    // A member that is refused takes none of the others with it.
+    let indptr = Array1::from_shape_fn(1001, |i| i.min(2) as i32);
+    let refused = checkout.write(&member("indptr"), &indptr.slice(ndarray::s![..7]));
+    assert_eq!(refused.unwrap_err().errno(), libc::EINVAL);
+    checkout.write(&member("indptr"), &indptr).unwrap();
     checkout.sync().unwrap();
     assert!(open(&cells).array("cell#older").is_err());
     assert!(checkout.commit("all").unwrap().is_some());

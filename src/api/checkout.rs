@@ -65,7 +65,8 @@ impl Checkout {
     ///
     /// # Errors
     ///
-    /// [`Error::Store`] with the reason for which a mount would refuse it.
+    /// [`Error::Store`] with the reason for which a mount would refuse it. Members that were written before still wait
+    /// for the rest of their object.
     pub fn write<T: WriteElement, S: Data<Elem = T>, D: Dimension>(
         &self,
         path: &str,
@@ -83,13 +84,16 @@ impl Checkout {
         };
         let object = part.place.object.clone();
         let mut waiting = self.waiting.lock();
-        let mut parts = waiting.remove(&object).unwrap_or_default();
+        let mut parts = waiting.get(&object).cloned().unwrap_or_default();
         // The array as a whole, and its members, take the place of each other.
         let is_member = !part.place.member.is_empty();
         parts.retain(|old| is_member && !old.place.member.is_empty() && old.place != part.place);
         parts.push(part);
         match self.target.store(&object, &parts, SystemTime::now()) {
-            Ok(StoreOutcome::Stored) => Ok(()),
+            Ok(StoreOutcome::Stored) => {
+                waiting.remove(&object);
+                Ok(())
+            }
             Ok(StoreOutcome::Incomplete(_)) => {
                 waiting.insert(object, parts);
                 Ok(())
@@ -116,7 +120,11 @@ impl Checkout {
         }
         let failed = |e| Error::about(path, e);
         match self.target.deletion(&place).map_err(failed)? {
-            Deletion::Object => self.target.remove(&place.object).map_err(failed),
+            Deletion::Object => {
+                self.target.remove(&place.object).map_err(failed)?;
+                self.waiting.lock().remove(&place.object);
+                Ok(())
+            }
             Deletion::Member(_) => Err(Error::Store {
                 message: format!(
                     "{path}: a member of an object, which cannot be deleted alone here"

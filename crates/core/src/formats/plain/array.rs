@@ -311,8 +311,9 @@ impl LookUp for ChunkIndex {
         match self.is_far {
             // A look-up takes up to three round trips, in which the index of so many chunks can be fetched.
             true => 16 << 10,
-            // Those of a look-up are 128. A program that has taken some samples will probably take many more.
-            false => 1024,
+            // Those of a look-up are 128. A program that has taken some samples will probably take many more, and the
+            // table is read beside them.
+            false => 4096,
         }
     }
 
