@@ -362,13 +362,13 @@ impl<T: Element, D: Dimension> ExactSizeIterator for Parts<'_, T, D> {}
 
 /// The selected entries of one axis: `first`, `first + step`, … `count` of them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Along {
+struct AxisSelection {
     first: usize,
     count: usize,
     step: isize,
 }
 
-impl Along {
+impl AxisSelection {
     /// Selects every entry of an axis.
     fn all(len: usize) -> Self {
         Self {
@@ -412,7 +412,7 @@ impl Along {
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Region {
     /// For each axis of the array.
-    along: Vec<Along>,
+    along: Vec<AxisSelection>,
     /// The shape of the result: axes that one entry was taken of are gone, new ones have length 1.
     pub(super) shape: Vec<usize>,
 }
@@ -430,7 +430,7 @@ impl Region {
     /// Selects the whole of an array.
     pub(super) fn whole(shape: &[usize]) -> Self {
         Self {
-            along: shape.iter().map(|&len| Along::all(len)).collect(),
+            along: shape.iter().map(|&len| AxisSelection::all(len)).collect(),
             shape: shape.to_vec(),
         }
     }
@@ -456,11 +456,13 @@ impl Region {
                 SliceInfoElem::NewAxis => region.shape.push(1),
                 SliceInfoElem::Index(at) => {
                     let end = if at == -1 { None } else { at.checked_add(1) };
-                    let along = Along::select(at, end, 1, shape[axis]).filter(|a| a.count == 1);
+                    let along =
+                        AxisSelection::select(at, end, 1, shape[axis]).filter(|a| a.count == 1);
                     region.along.push(along.ok_or_else(beyond)?);
                 }
                 SliceInfoElem::Slice { start, end, step } => {
-                    let along = Along::select(start, end, step, shape[axis]).ok_or_else(beyond)?;
+                    let along =
+                        AxisSelection::select(start, end, step, shape[axis]).ok_or_else(beyond)?;
                     region.shape.push(along.count);
                     region.along.push(along);
                 }
@@ -493,7 +495,7 @@ impl Region {
             return Ok(());
         }
         // Axes behind `outer` are taken whole, and of the one before them entries in order.
-        let whole = |axis: usize| self.along[axis] == Along::all(shape[axis]);
+        let whole = |axis: usize| self.along[axis] == AxisSelection::all(shape[axis]);
         let mut outer = shape.len();
         let mut run = 1_usize;
         while outer > 0 && whole(outer - 1) {

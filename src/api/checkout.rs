@@ -11,8 +11,8 @@ use parking_lot::Mutex;
 use super::Error;
 use super::element::WriteElement;
 use npyfs_base::npy;
+use npyfs_core::checkout::verbs::commit::{CommitOptions, Committed};
 use npyfs_core::checkout::verbs::commit::{CommitReport, CommitRequest};
-use npyfs_core::checkout::verbs::commit::{Committed, Wish};
 use npyfs_core::store::part::{Part, PartPlace};
 use npyfs_core::store::target::{
     AttributeChange, Deletion, Role, StoreOutcome, Target, describe_incomplete,
@@ -188,7 +188,7 @@ impl Checkout {
         drop(waiting);
         let request = CommitRequest {
             request: String::new(),
-            wish: Wish {
+            wish: CommitOptions {
                 side: None,
                 leave_out: false,
                 message: message.to_owned(),

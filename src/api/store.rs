@@ -42,12 +42,12 @@ pub struct OpenOptions {
     worker: Option<PathBuf>,
     checkouts: Option<PathBuf>,
     endpoint: Option<String>,
-    shown: Shown,
+    shown: ShownState,
 }
 
 /// What of the checkouts is shown.
 #[derive(Clone, Debug, Default)]
-enum Shown {
+enum ShownState {
     /// Everything that is committed.
     #[default]
     Committed,
@@ -97,13 +97,13 @@ impl OpenOptions {
 
     /// Shows the store as it was after a commit: its number, the first digits of its id, `HEAD`, `HEAD~1`.
     pub fn at(mut self, commit: impl Into<String>) -> Self {
-        self.shown = Shown::At(commit.into());
+        self.shown = ShownState::At(commit.into());
         self
     }
 
     /// Shows the store with the checkout of this name on top, which cannot be written as long as the store is open.
     pub fn checkout(mut self, name: impl Into<String>) -> Self {
-        self.shown = Shown::Checkout(name.into());
+        self.shown = ShownState::Checkout(name.into());
         self
     }
 
@@ -170,9 +170,9 @@ impl OpenOptions {
             shown,
         } = self.prepared(path.as_ref())?;
         let fs = match &shown {
-            Shown::Committed => Fs::open(&path, h5, options, &formats, &checkouts),
-            Shown::At(commit) => Fs::open_at(&path, h5, options, &formats, &checkouts, commit),
-            Shown::Checkout(name) => {
+            ShownState::Committed => Fs::open(&path, h5, options, &formats, &checkouts),
+            ShownState::At(commit) => Fs::open_at(&path, h5, options, &formats, &checkouts, commit),
+            ShownState::Checkout(name) => {
                 Fs::open_checkout_to_read(&path, h5, options, &formats, &checkouts, name)
             }
         };
@@ -272,7 +272,7 @@ struct Prepared {
     options: FsOptions,
     formats: Registry,
     checkouts: Checkouts,
-    shown: Shown,
+    shown: ShownState,
 }
 
 impl Store {

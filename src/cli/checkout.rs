@@ -20,7 +20,7 @@ use super::output::OutputFormat;
 use super::{CliError, say, umount};
 use npyfs_core::checkout::export::layout::Layout;
 use npyfs_core::checkout::records::holder;
-use npyfs_core::checkout::verbs::commit::{Side, Wish};
+use npyfs_core::checkout::verbs::commit::{CommitOptions, Side};
 use npyfs_core::checkout::verbs::gc::GcWish;
 use npyfs_core::formats;
 use npyfs_core::store::format::Parts;
@@ -438,7 +438,7 @@ pub fn run(args: Args) -> Result<(), CliError> {
                 (_, true) => Some(Side::Theirs),
                 _ => None,
             };
-            let wish = Wish {
+            let wish = CommitOptions {
                 side,
                 leave_out,
                 message: message.unwrap_or_default(),

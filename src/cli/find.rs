@@ -84,7 +84,7 @@ impl NamePattern {
 }
 
 /// The search.
-struct Wanted {
+struct Criteria {
     names: Vec<NamePattern>,
     attributes: Vec<(String, Option<Pattern>)>,
     /// The lengths of axes; `None`: any.
@@ -92,7 +92,7 @@ struct Wanted {
     dtype: Option<Pattern>,
 }
 
-impl Wanted {
+impl Criteria {
     fn parse(args: &Args) -> Result<Self, CliError> {
         let attribute = |text: &String| match text.split_once('=') {
             Some((name, value)) => (name.to_owned(), Some(Pattern::new(value.as_bytes()))),
@@ -208,7 +208,7 @@ fn lengths(text: &str) -> Result<Vec<Option<u64>>, String> {
 
 /// An object in the JSON. The fields stand in the order of their names.
 #[derive(Serialize)]
-struct Found {
+struct FoundObject {
     #[serde(skip_serializing_if = "Option::is_none")]
     dtype: Option<Json>,
     kind: &'static str,
@@ -220,7 +220,7 @@ struct Found {
 
 /// A search in progress.
 struct Search {
-    wanted: Wanted,
+    wanted: Criteria,
     out: BufWriter<StdoutLock<'static>>,
     format: OutputFormat,
     json: JsonList,
@@ -233,7 +233,7 @@ struct Search {
 
 /// Runs the command.
 pub fn run(args: &Args) -> Result<(), CliError> {
-    let wanted = Wanted::parse(args)?;
+    let wanted = Criteria::parse(args)?;
     let places = places(&args.store, &[])?;
     let mut search = Search {
         wanted,
@@ -348,7 +348,7 @@ impl Search {
     fn print_json(&mut self, path: &[u8], node: &Node, known: &Json) -> io::Result<()> {
         let is_array = matches!(node, Node::File(_));
         let fact = |key: &str| known.get(key).filter(|fact| is_array && !fact.is_null());
-        let found = Found {
+        let found = FoundObject {
             dtype: fact("dtype").cloned(),
             kind: kind(node),
             path: Name::new(path),

@@ -66,7 +66,7 @@ pub struct Args {
 
 /// The hash of an array. The fields of its JSON stand in the order of their names.
 #[derive(Serialize)]
-struct Hashed {
+struct ArrayHash {
     hash: String,
     #[serde(flatten)]
     path: Name,
@@ -75,7 +75,7 @@ struct Hashed {
 /// The hashes so far.
 struct Hashes {
     json: bool,
-    all: Vec<Hashed>,
+    all: Vec<ArrayHash>,
     failures: Vec<CliError>,
 }
 
@@ -163,7 +163,7 @@ impl Hashes {
         let path = path.as_os_str().as_bytes();
         if self.json {
             let path = Name::new(path);
-            self.all.push(Hashed { hash, path });
+            self.all.push(ArrayHash { hash, path });
             return Ok(());
         }
         print(format!("{hash}  {}\n", printable::name(path)).as_bytes())

@@ -50,7 +50,7 @@ const SETTLING: (Duration, u32) = (Duration::from_millis(500), 10);
 const BEGUN: (Duration, u32) = (Duration::from_millis(500), 240);
 
 /// A file that is to be kept.
-struct Wanted {
+struct WantedFile {
     store: Arc<str>,
     path: String,
     file: Arc<dyn VirtualFile>,
@@ -93,7 +93,7 @@ pub fn run(args: &Args) -> Result<(), CliError> {
         let store: Arc<str> = store.to_string_lossy().into();
         let path = place.path.as_os_str().as_bytes();
         match place.node(true)? {
-            Node::File(file) => wanted.push(Wanted {
+            Node::File(file) => wanted.push(WantedFile {
                 store,
                 path: shown(path),
                 file,
@@ -165,14 +165,14 @@ fn collect(
     dir: &Arc<dyn Directory>,
     store: &Arc<str>,
     path: &[u8],
-    wanted: &mut Vec<Wanted>,
+    wanted: &mut Vec<WantedFile>,
 ) -> Result<(), Error> {
     let listing = dir.list()?;
     for (name, node) in listing.iter() {
         let below =
             Path::new(std::ffi::OsStr::from_bytes(path)).join(std::ffi::OsStr::from_bytes(&name));
         match &*node {
-            Node::File(file) => wanted.push(Wanted {
+            Node::File(file) => wanted.push(WantedFile {
                 store: store.clone(),
                 path: shown(below.as_os_str().as_bytes()),
                 file: file.clone(),
@@ -205,7 +205,7 @@ fn begin(dir: &Arc<KeptDir>, key: &str, len: u64) -> Result<Option<Making>, Stri
     Err(NotKept::Taken.to_string())
 }
 
-fn keep(dir: &Arc<KeptDir>, wanted: &Wanted, progress: &Progress) -> Result<Outcome, String> {
+fn keep(dir: &Arc<KeptDir>, wanted: &WantedFile, progress: &Progress) -> Result<Outcome, String> {
     let file = &*wanted.file;
     let (mut content, mut from) = open(file)?;
     for _ in 0..SETTLING.1 {

@@ -40,7 +40,7 @@ const ANY_DEPTH: &[u8] = b"**";
 
 /// How something in a mount is read.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Through {
+enum ReadThrough {
     /// As programs read it.
     Mount,
     /// In the store itself, shown as the mount shows it; in a mount that is written, as programs read it.
@@ -280,7 +280,7 @@ impl Meaning {
     }
 
     /// Opens what is meant by `given`.
-    fn open(self, args: &StoreArgs, given: &Path, through: Through) -> Result<Place, CliError> {
+    fn open(self, args: &StoreArgs, given: &Path, through: ReadThrough) -> Result<Place, CliError> {
         let whole = |source| Place {
             source: Arc::new(source),
             path: PathBuf::new(),
@@ -317,7 +317,7 @@ impl Meaning {
                     false => Err(refusal),
                 }
             }
-            Self::Mount { at, inside } if through == Through::Store && is_read_only(&at) => {
+            Self::Mount { at, inside } if through == ReadThrough::Store && is_read_only(&at) => {
                 if args.names_state() {
                     return Err(CliError::usage(format!(
                         "{}: lies in a mount, which has a checkout and commits of its own: name the store to see others",
@@ -406,16 +406,16 @@ fn closed(at: &Path, e: &io::Error) -> CliError {
 
 /// Returns what the arguments of a command mean, in their order.
 pub fn places(args: &StoreArgs, paths: &[PathBuf]) -> Result<Vec<Place>, CliError> {
-    all(args, paths, Through::Mount)
+    all(args, paths, ReadThrough::Mount)
 }
 
 /// Returns what the arguments mean, for a command that needs the store itself: what lies in a mount is found in its
 /// store.
 pub fn places_in_stores(args: &StoreArgs, paths: &[PathBuf]) -> Result<Vec<Place>, CliError> {
-    all(args, paths, Through::Store)
+    all(args, paths, ReadThrough::Store)
 }
 
-fn all(args: &StoreArgs, paths: &[PathBuf], through: Through) -> Result<Vec<Place>, CliError> {
+fn all(args: &StoreArgs, paths: &[PathBuf], through: ReadThrough) -> Result<Vec<Place>, CliError> {
     let first = Meaning::find(args.first()).open(args, args.first(), through)?;
     if paths.is_empty() {
         return first.expanded(true);
@@ -470,12 +470,12 @@ fn open(path: &Path) -> io::Result<File> {
 
 /// The mount that something lies in, and the path in it.
 #[derive(Clone)]
-struct Inside {
+struct MountedPath {
     mount: Arc<PathBuf>,
     path: PathBuf,
 }
 
-impl Inside {
+impl MountedPath {
     fn below(&self, name: &Path) -> Self {
         Self {
             mount: self.mount.clone(),
@@ -512,7 +512,7 @@ impl Inside {
 /// A directory of a mount.
 struct DiskDirectory {
     real: PathBuf,
-    inside: Inside,
+    inside: MountedPath,
 }
 
 impl DiskDirectory {
@@ -522,7 +522,7 @@ impl DiskDirectory {
         File::open(at)?;
         Ok(Self {
             real: at.to_owned(),
-            inside: Inside {
+            inside: MountedPath {
                 mount: Arc::new(at.to_owned()),
                 path: PathBuf::new(),
             },
@@ -639,7 +639,7 @@ impl LazyEntries for DiskEntries {
 struct DiskFile {
     real: PathBuf,
     /// `None`: the file is in no mount.
-    inside: Option<Inside>,
+    inside: Option<MountedPath>,
 }
 
 impl DiskFile {
@@ -710,7 +710,7 @@ impl VirtualFile for DiskFile {
 struct DiskContent {
     file: File,
     len: u64,
-    inside: Option<Inside>,
+    inside: Option<MountedPath>,
 }
 
 impl Content for DiskContent {

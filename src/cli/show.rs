@@ -169,12 +169,12 @@ fn directory(args: &Args, place: &Place, dir: &Arc<dyn Directory>) -> Result<(),
 /// What is shown of a file.
 #[derive(Serialize)]
 #[serde(untagged)]
-enum Seen {
+enum ShownFile {
     Array(Box<ArrayReport>),
-    Other(plain::Shown),
+    Other(plain::FileSummary),
 }
 
-impl Report for Seen {
+impl Report for ShownFile {
     fn text(&self) -> String {
         match self {
             Self::Array(array) => array.text(),
@@ -184,7 +184,7 @@ impl Report for Seen {
 }
 
 /// Looks at a file.
-fn inspect(args: &Args, place: &Place, node: &Node) -> Result<Seen, CliError> {
+fn inspect(args: &Args, place: &Place, node: &Node) -> Result<ShownFile, CliError> {
     let failed = |e: Error| place.failed(&e);
     let Node::File(file) = node else {
         return Err(place.failed(&"is a link that leads nowhere"));
@@ -196,9 +196,11 @@ fn inspect(args: &Args, place: &Place, node: &Node) -> Result<Seen, CliError> {
     match header {
         Some(header) => {
             let report = array(args, place, &*content, &header, failed)?;
-            Ok(Seen::Array(Box::new(report)))
+            Ok(ShownFile::Array(Box::new(report)))
         }
-        None => Ok(Seen::Other(show_plain_file(args, place, &content, failed)?)),
+        None => Ok(ShownFile::Other(show_plain_file(
+            args, place, &content, failed,
+        )?)),
     }
 }
 
@@ -208,7 +210,7 @@ fn show_plain_file(
     place: &Place,
     content: &Arc<dyn Content>,
     failed: impl Fn(Error) -> CliError,
-) -> Result<plain::Shown, CliError> {
+) -> Result<plain::FileSummary, CliError> {
     if args.image || args.png.is_some() {
         return Err(no_picture(place.named()));
     }

@@ -498,7 +498,7 @@ pub struct Attr {
 
 /// An open file.
 #[derive(Clone, Copy, Debug)]
-pub struct Opened {
+pub struct OpenedFile {
     /// The number of the handle.
     pub handle: u64,
     /// The kernel must not cache pages of the file (status files), or need not (samples).

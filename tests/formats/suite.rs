@@ -11,7 +11,7 @@ use npyfs::mount::fs::{Attr, Flags, Fs, FsError, Maker, ROOT_INO};
 use npyfs_base::options::{External, FsOptions};
 use npyfs_core::checkout::history::checkouts::Checkouts;
 use npyfs_core::checkout::records::fit::Misfit;
-use npyfs_core::checkout::verbs::commit::{Candidate, CommitRefusal, Outcome, Wish};
+use npyfs_core::checkout::verbs::commit::{Candidate, CommitOptions, CommitRefusal, Outcome};
 use npyfs_core::store::format::{Depth, Inspection, Registry};
 use npyfs_core::tree::{Directory, Node};
 use npyfs_hdf5::{H5, Reach};
@@ -378,9 +378,9 @@ impl Store<'_> {
     }
 
     fn commit(&self, name: &str) -> Result<(), CommitRefusal> {
-        let wish = Wish {
+        let wish = CommitOptions {
             message: "conformance".to_owned(),
-            ..Wish::default()
+            ..CommitOptions::default()
         };
         let lay = |_| Ok(Box::new(Unchecked) as Box<dyn Outcome>);
         let checkouts = self.checkouts();

@@ -30,7 +30,7 @@ pub struct Arena {
     free: Mutex<Vec<Range<usize>>>,
 }
 
-// SAFETY: the pointers lead to memory that lives as long as the arena and is only accessed through `Lent`s, whose
+// SAFETY: the pointers lead to memory that lives as long as the arena and is only accessed through `ArenaRange`s, whose
 // ranges do not overlap.
 unsafe impl Send for Arena {}
 // SAFETY: as above; the list of ranges is behind a lock.
@@ -60,7 +60,7 @@ impl Arena {
 
     /// Lends `len` bytes or a few more, with arbitrary content. Takes the first range that is large enough, as it was
     /// used most recently. `None` if there is none, or if fewer than `left` bytes would remain.
-    pub fn lend(self: &Arc<Self>, len: usize, left: usize) -> Option<Lent> {
+    pub fn lend(self: &Arc<Self>, len: usize, left: usize) -> Option<ArenaRange> {
         let room = len.checked_next_multiple_of(GRAIN).filter(|&n| n > 0)?;
         let mut free = self.free.lock();
         let all: usize = free.iter().map(Range::len).sum();
@@ -71,7 +71,7 @@ impl Arena {
         if free[at].is_empty() {
             free.remove(at);
         }
-        Some(Lent {
+        Some(ArenaRange {
             arena: self.clone(),
             range: start..start + room,
         })
@@ -93,7 +93,7 @@ impl Arena {
 
 impl Drop for Arena {
     fn drop(&mut self) {
-        // SAFETY: `new` made the mapping, and every `Lent` holds the arena, so no range is in use. The call can only
+        // SAFETY: `new` made the mapping, and every `ArenaRange` holds the arena, so no range is in use. The call can only
         // fail for memory that is not a mapping.
         let _ = unsafe { munmap(self.mapping.as_ptr().cast(), self.mapped) };
     }
@@ -101,12 +101,12 @@ impl Drop for Arena {
 
 /// A range of an arena, which is returned on drop.
 #[derive(Debug)]
-pub struct Lent {
+pub struct ArenaRange {
     arena: Arc<Arena>,
     range: Range<usize>,
 }
 
-impl Deref for Lent {
+impl Deref for ArenaRange {
     type Target = [u8];
 
     fn deref(&self) -> &[u8] {
@@ -120,7 +120,7 @@ impl Deref for Lent {
     }
 }
 
-impl DerefMut for Lent {
+impl DerefMut for ArenaRange {
     fn deref_mut(&mut self) -> &mut [u8] {
         // SAFETY: as above.
         unsafe {
@@ -132,7 +132,7 @@ impl DerefMut for Lent {
     }
 }
 
-impl Drop for Lent {
+impl Drop for ArenaRange {
     fn drop(&mut self) {
         self.arena.give_back(self.range.clone());
     }
@@ -149,7 +149,7 @@ mod tests {
         #[test]
         fn ranges_are_for_one_at_a_time(steps in proptest::collection::vec((0_usize..400_000, any::<u8>()), 1..40)) {
             let arena = Arena::new(HUGE).unwrap();
-            let mut held: Vec<(Lent, u8)> = Vec::new();
+            let mut held: Vec<(ArenaRange, u8)> = Vec::new();
             for (n, value) in steps {
                 if n % 3 == 0 && !held.is_empty() {
                     held.swap_remove(n % held.len());

@@ -9,7 +9,7 @@ use std::sync::{Arc, OnceLock};
 
 use parking_lot::Mutex;
 
-use crate::arena::{Arena, HUGE, Lent};
+use crate::arena::{Arena, ArenaRange, HUGE};
 
 /// Smaller buffers are not worth pooling.
 pub const SMALLEST: usize = 16 << 10;
@@ -30,7 +30,7 @@ const MOST_FREE: usize = 8 << 20;
 pub const ALIGNMENT: usize = 4096;
 
 #[derive(Default)]
-struct Free {
+struct FreeBuffers {
     buffers: Vec<Vec<u8>>,
     bytes: usize,
 }
@@ -38,7 +38,7 @@ struct Free {
 /// A pool of unused buffers.
 #[derive(Default)]
 pub struct Pool {
-    free: Mutex<Free>,
+    free: Mutex<FreeBuffers>,
     /// The huge pages of a lasting pool; mapped on first use, `None` inside if that failed.
     arena: Option<OnceLock<Option<Arc<Arena>>>>,
 }
@@ -62,7 +62,7 @@ impl Pool {
         }
     }
 
-    fn lend(&self, len: usize, left: usize) -> Option<Lent> {
+    fn lend(&self, len: usize, left: usize) -> Option<ArenaRange> {
         let arena = self.arena.as_ref().filter(|_| len >= LARGE)?;
         let arena = arena.get_or_init(|| Arena::new(ARENA)).as_ref()?;
         arena.lend(len, left)
@@ -127,7 +127,7 @@ impl Pool {
 
 enum Memory {
     Own(Vec<u8>),
-    Lent(Lent),
+    Lent(ArenaRange),
 }
 
 /// A buffer that returns to its pool on drop.

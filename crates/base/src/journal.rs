@@ -73,7 +73,7 @@ pub trait LineSink: Send + Sync {
 }
 
 /// A line, and its state in the journal.
-struct Known {
+struct KnownLine {
     line: Line,
     hash: u64,
     passed_on: Instant,
@@ -82,7 +82,7 @@ struct Known {
 /// The lines, and their numbers by the hashes of their messages.
 #[derive(Default)]
 struct Log {
-    lines: BTreeMap<u64, Known>,
+    lines: BTreeMap<u64, KnownLine>,
     numbers: HashMap<u64, u64>,
     total: u64,
     sinks: Vec<Box<dyn LineSink>>,
@@ -127,7 +127,7 @@ impl Journal {
                 sink.add(&line);
             }
         }
-        let known = Known {
+        let known = KnownLine {
             line,
             hash,
             passed_on: quiet.map_or_else(Instant::now, |known| known.passed_on),

@@ -79,8 +79,8 @@ pub fn output(command: &mut Command) -> io::Result<Output> {
 /// change makes it slower, not wrong.
 fn anywhere<T>(work: impl FnOnce() -> T) -> T {
     /// The affinity and policy to restore.
-    struct Back(Option<CpuSet>, bool);
-    impl Drop for Back {
+    struct SavedPlacement(Option<CpuSet>, bool);
+    impl Drop for SavedPlacement {
         fn drop(&mut self) {
             if let Some(own) = &self.0 {
                 let _ = sched_setaffinity(None, own);
@@ -93,7 +93,7 @@ fn anywhere<T>(work: impl FnOnce() -> T) -> T {
     let own = sched_getaffinity(None).ok();
     let all = sched_getaffinity(Some(getpid())).ok();
     let moved = own.filter(|own| all.is_some_and(|all| all != *own));
-    let _back = Back(moved, is_idle() && set_idle(false));
+    let _back = SavedPlacement(moved, is_idle() && set_idle(false));
     if let (Some(_), Some(all)) = (moved, all) {
         let _ = sched_setaffinity(None, &all);
     }

@@ -269,8 +269,8 @@ impl Content for Watched {
         Ok(())
     }
 
-    fn give(&self, buf: &mut [u8]) -> Result<()> {
-        self.keep_failure(self.inner.give(buf))?;
+    fn read_whole(&self, buf: &mut [u8]) -> Result<()> {
+        self.keep_failure(self.inner.read_whole(buf))?;
         self.report(buf.len() as u64);
         Ok(())
     }

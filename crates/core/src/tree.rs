@@ -235,15 +235,15 @@ pub type Scales = Arc<Vec<(Vec<u8>, u64)>>;
 pub type Seer<'a> = dyn FnMut(&[u8], &Node) -> ControlFlow<()> + 'a;
 
 /// What is learnt of a file by asking workers, and kept.
-pub struct Learnt<T>(Mutex<Option<T>>);
+pub struct CachedFact<T>(Mutex<Option<T>>);
 
-impl<T> Default for Learnt<T> {
+impl<T> Default for CachedFact<T> {
     fn default() -> Self {
         Self(Mutex::default())
     }
 }
 
-impl<T: Clone> Learnt<T> {
+impl<T: Clone> CachedFact<T> {
     /// Returns whether something is kept.
     pub fn is_known(&self) -> bool {
         self.0.lock().unwrap_or_else(|e| e.into_inner()).is_some()

@@ -60,7 +60,7 @@ pub trait Content: Send + Sync {
     fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<()>;
 
     /// Fills `buf` with all bytes, for a caller that stores them: the content need not cache them.
-    fn give(&self, buf: &mut [u8]) -> Result<()> {
+    fn read_whole(&self, buf: &mut [u8]) -> Result<()> {
         self.read_at(0, buf)
     }
 
@@ -355,12 +355,12 @@ impl Content for Concat {
         Ok(())
     }
 
-    fn give(&self, buf: &mut [u8]) -> Result<()> {
+    fn read_whole(&self, buf: &mut [u8]) -> Result<()> {
         let mut rest = buf;
         for (part, (end, content)) in self.parts.iter().enumerate() {
             let len = usize::try_from(end - self.start_of(part)).unwrap_or(usize::MAX);
             let (now, later) = rest.split_at_mut(len.min(rest.len()));
-            content.give(now)?;
+            content.read_whole(now)?;
             rest = later;
         }
         Ok(())
@@ -467,7 +467,7 @@ mod tests {
         let all = Concat::new([in_memory("abc"), in_memory(""), lazy, in_memory("g")]);
         assert_eq!(all.len(), 7);
         let mut whole = [0; 7];
-        all.give(&mut whole).unwrap();
+        all.read_whole(&mut whole).unwrap();
         assert_eq!(&whole, b"abcdefg");
         for start in 0..=7_usize {
             for len in 0..9_usize {

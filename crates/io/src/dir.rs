@@ -335,7 +335,7 @@ impl Dir {
 
     /// Returns the size of a file that may be opened, without copying it; ENOENT if it is missing.
     pub fn size(&self, name: &str) -> Result<u64> {
-        match (self.look(name), &self.0.original) {
+        match (self.metadata_here(name), &self.0.original) {
             (Err(e), Some(original)) if e.kind == ErrorKind::NotFound => {
                 original.size(self, name)?.ok_or(e)
             }
@@ -357,14 +357,16 @@ impl Dir {
 
     /// Returns the metadata of a file that may be opened; ENOENT if it is missing.
     pub fn metadata(&self, name: &str) -> Result<Metadata> {
-        match self.look(name) {
-            Err(e) if e.kind == ErrorKind::NotFound && self.fetch(name)? => self.look(name),
+        match self.metadata_here(name) {
+            Err(e) if e.kind == ErrorKind::NotFound && self.fetch(name)? => {
+                self.metadata_here(name)
+            }
             looked => looked,
         }
     }
 
     /// Returns the metadata of a file in the directory itself, not in its source; ENOENT if it is missing.
-    pub fn look(&self, name: &str) -> Result<Metadata> {
+    pub fn metadata_here(&self, name: &str) -> Result<Metadata> {
         let opened = self.with(|fd| beneath(fd, name, OFlags::PATH.union(PLAIN)));
         let file = File::from(opened.map_err(|e| self.refused(e, name))?);
         let path = self.path().join(name);

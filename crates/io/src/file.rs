@@ -29,7 +29,7 @@ use npyfs_base::tuning::Tuning;
 use superblock::signature;
 pub use superblock::{SIGNATURE, has_hdf5_signature, missing_end, signature_places, user_block};
 
-/// The bits of `Seen`: a power of two. With chunks of 1 MiB, half of the bits cover 32 GiB.
+/// The bits of `SeenPlaces`: a power of two. With chunks of 1 MiB, half of the bits cover 32 GiB.
 const BITS: u64 = 1 << 16;
 
 /// A read is slow if it takes longer than this plus the same again for each `SLOW_BYTES` bytes.
@@ -295,7 +295,7 @@ pub struct StoreFile {
     /// The members that hold the bytes, if the file is stored as several.
     members: Option<Arc<Members>>,
     /// The places of earlier large reads.
-    seen: Seen,
+    seen: SeenPlaces,
 }
 
 impl StoreFile {
@@ -348,7 +348,7 @@ impl StoreFile {
             ownership,
             source: Source::Far(far),
             members: None,
-            seen: Seen::default(),
+            seen: SeenPlaces::default(),
         }
     }
 
@@ -374,7 +374,7 @@ impl StoreFile {
             ownership: Ownership::from_metadata(&meta),
             source: Source::Disk(Shared::pinned(path, identity, file)),
             members: None,
-            seen: Seen::default(),
+            seen: SeenPlaces::default(),
         })
     }
 
@@ -588,7 +588,7 @@ impl StoreFile {
 /// An estimate of which places of a file were read before, and of the speed of its disk. It affects speed only. Some
 /// places that were never read count as read, but never more than half of them.
 #[derive(Debug, Default)]
-struct Seen {
+struct SeenPlaces {
     /// Hashes of the places; `None` if there is no memory for them.
     places: OnceLock<Option<Bits>>,
     /// The number of places that are noted.
@@ -597,7 +597,7 @@ struct Seen {
     slow: AtomicU32,
 }
 
-impl Seen {
+impl SeenPlaces {
     /// Records a place; true if it is new.
     fn is_new(&self, place: u64) -> bool {
         let Some(places) = self.places.get_or_init(|| Bits::new(BITS)) else {
@@ -668,7 +668,7 @@ mod tests {
 
     #[test]
     fn a_place_is_new_once_and_most_others_still_are() {
-        let seen = Seen::default();
+        let seen = SeenPlaces::default();
         assert!(seen.is_new(4096));
         assert!(!seen.is_new(4096));
         let new = (1..=1000).filter(|n| seen.is_new(n << 20)).count();
@@ -684,7 +684,7 @@ mod tests {
     #[test]
     fn a_disk_is_slow_after_several_slow_reads() {
         let (slow, fast) = (Duration::from_millis(8), Duration::from_micros(500));
-        let seen = Seen::default();
+        let seen = SeenPlaces::default();
         for _ in 0..50 {
             seen.took(1000, slow);
             (0..SLOW_WEIGHT).for_each(|_| seen.took(1000, fast));
@@ -695,7 +695,7 @@ mod tests {
         (0..=SLOW_WEIGHT).for_each(|_| seen.took(1000, fast));
         assert!(!seen.is_slow());
         // A longer read may take longer.
-        let seen = Seen::default();
+        let seen = SeenPlaces::default();
         (0..100).for_each(|_| seen.took(4 << 20, slow));
         assert!(!seen.is_slow());
     }

@@ -34,7 +34,7 @@ use super::own_dir::{OwnDir, cache_home};
 use npyfs_base::error::Error;
 use npyfs_base::options::RemoteSettings;
 
-pub use copy::{About, Checked, KeptContent, KeptCopy, OnSpoiled};
+pub use copy::{About, CheckedBlocks, KeptContent, KeptCopy, OnSpoiled};
 use copy::{BLOCK, Sums};
 
 /// The suffix of a finished copy.
@@ -131,7 +131,12 @@ impl KeptDir {
 
     /// Opens a copy, unless there is none of this length. `known` holds the blocks checked so far, and is used if the
     /// file is still the same.
-    pub fn find(&self, key: &str, len: u64, known: Option<&Arc<Checked>>) -> Option<KeptCopy> {
+    pub fn find(
+        &self,
+        key: &str,
+        len: u64,
+        known: Option<&Arc<CheckedBlocks>>,
+    ) -> Option<KeptCopy> {
         let file = self.blobs.hold(key, OFlags::empty()).ok()?;
         let meta = file.metadata().ok().filter(|meta| meta.len() == len)?;
         let known = known.filter(|known| known.is_of(&meta)).cloned();
@@ -140,7 +145,7 @@ impl KeptDir {
             None => {
                 let sums = self.blobs.beside(key, OFlags::empty());
                 let sums = Sums::read(&sums.ok()?, len).ok()?;
-                Arc::new(Checked::nothing(&meta, sums.blocks)?)
+                Arc::new(CheckedBlocks::nothing(&meta, sums.blocks)?)
             }
         };
         Some(KeptCopy::new(key, file, len, checked))
@@ -431,7 +436,7 @@ impl Making {
         self.finished.store(true, Ordering::Release);
         // The clone holds the same lock.
         let file = self.file.try_clone()?;
-        let checked = Checked::all(&file.metadata()?, sums.blocks);
+        let checked = CheckedBlocks::all(&file.metadata()?, sums.blocks);
         let checked = checked.ok_or(io::ErrorKind::OutOfMemory)?;
         Ok(KeptCopy::new(&self.key, file, self.len, Arc::new(checked)))
     }

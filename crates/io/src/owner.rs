@@ -38,7 +38,7 @@ impl Owner {
     }
 
     /// Gives a newly created file or directory to the owner.
-    pub fn give(self, made: impl AsFd) -> io::Result<()> {
+    pub fn assign(self, made: impl AsFd) -> io::Result<()> {
         let Some((user, group)) = self.0 else {
             return Ok(());
         };
@@ -61,7 +61,7 @@ impl Owner {
             .write(true)
             .create_new(true)
             .open(path)?;
-        self.give(&made).inspect_err(|_| {
+        self.assign(&made).inspect_err(|_| {
             let _ = std::fs::remove_file(path);
         })?;
         Ok(made)
@@ -75,7 +75,7 @@ impl Owner {
         }
         let flags = libc::O_DIRECTORY | libc::O_NOFOLLOW;
         let made = File::options().read(true).custom_flags(flags).open(path);
-        made.and_then(|made| self.give(made)).inspect_err(|_| {
+        made.and_then(|made| self.assign(made)).inspect_err(|_| {
             let _ = std::fs::remove_dir(path);
         })
     }

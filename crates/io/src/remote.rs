@@ -35,5 +35,5 @@ pub use cache_dir::{CacheDir, KeptVersion, cache_path};
 pub use listing::{Entries, Listing, Look};
 pub use object::{PACK_SUFFIX, RemoteObject, describe_open, opened};
 pub use origin::Version;
-pub use prefix::{Created, ListedObject, Prefix};
+pub use prefix::{CreationOutcome, ListedObject, Prefix};
 pub use store_file::{copy, open_file, store_file};

@@ -47,12 +47,12 @@ pub(super) struct AskedFile {
     wire: Arc<Wire>,
     size: u64,
     blocks: Mutex<LruCache<u64, Vec<u8>>>,
-    ahead: Mutex<Ahead>,
+    ahead: Mutex<Readahead>,
 }
 
 /// The last request for blocks that were not remembered.
 #[derive(Default)]
-struct Ahead {
+struct Readahead {
     /// The block after the last one requested.
     next: u64,
     /// The number of blocks.
@@ -116,7 +116,7 @@ impl AskedFile {
         let end = block.saturating_add(run);
         let end = end.min(self.size.div_ceil(BLOCK)).max(block + 1);
         let next = end;
-        *ahead = Ahead { next, run, row };
+        *ahead = Readahead { next, run, row };
         drop(ahead);
         let known = self.blocks();
         let absent = |next: &u64| *next == block || !known.contains(next);

@@ -59,7 +59,7 @@ impl<'a> Changes<'a> {
 
 /// Groups of the store that must be made anew, by address, with the changes of their members in the layers.
 #[derive(Default)]
-struct Changed<'a> {
+struct ChangedGroups<'a> {
     groups: HashSet<u64>,
     changes: HashMap<u64, &'a Changes<'a>>,
 }
@@ -86,7 +86,7 @@ pub(super) fn publish(file: &StoreFile, new: &NewPublication) -> Result<Answer, 
         let store = open(&first.from)?;
         let changes = Changes::new(&new.changes);
         let changed = match new.changes.is_empty() || new.joined.is_some() {
-            true => Changed::default(),
+            true => ChangedGroups::default(),
             false => changed(&store, &changes)?,
         };
         let root = ffi::open_at(&store, &[])?;
@@ -120,9 +120,9 @@ pub(super) fn publish(file: &StoreFile, new: &NewPublication) -> Result<Answer, 
 
 /// Finds the groups of a store that must be made anew: groups with changes, groups with soft links that lead anywhere
 /// in the file, and all groups above these.
-fn changed<'a>(store: &Id, changes: &'a Changes<'a>) -> Result<Changed<'a>, Failure> {
+fn changed<'a>(store: &Id, changes: &'a Changes<'a>) -> Result<ChangedGroups<'a>, Failure> {
     let root = ffi::root_addr(store)?;
-    let mut changed = Changed::default();
+    let mut changed = ChangedGroups::default();
     // Changes lie at the paths of the mount, which lead through groups alone.
     let mut queue = vec![(root, changes)];
     while let Some((addr, changes)) = queue.pop() {
@@ -176,7 +176,7 @@ fn changed<'a>(store: &Id, changes: &'a Changes<'a>) -> Result<Changed<'a>, Fail
 struct Maker<'a> {
     target: Id,
     new: &'a NewPublication,
-    changed: Changed<'a>,
+    changed: ChangedGroups<'a>,
     /// Open files, by number.
     opened: HashMap<usize, Id>,
     /// The paths at which groups of the store were made, by address.

@@ -108,7 +108,7 @@ enum Kind {
 }
 
 /// The result of parsing a structure.
-enum Found {
+enum ParseOutcome {
     /// The references of the structure.
     Refers(Vec<(u64, Kind)>),
     /// The structure is larger than the fetched bytes: its size in bytes.
@@ -142,7 +142,7 @@ impl Kind {
     }
 
     /// Parses a structure. With `small`, the indexes of many chunks refer to nothing.
-    fn parse(&self, bytes: &[u8], sizes: &Sizes, small: bool) -> Option<Found> {
+    fn parse(&self, bytes: &[u8], sizes: &Sizes, small: bool) -> Option<ParseOutcome> {
         let mut at = Cursor::new(bytes, sizes);
         let most = if small { MANY_CHUNKS } else { u64::MAX };
         match self {
@@ -162,7 +162,7 @@ impl Kind {
             Self::IndexBlock(array) => arrays::index_block(&mut at, array),
             Self::SuperBlock(array, number) => arrays::super_block(&mut at, array, *number),
             Self::GlobalHeap => tree1::global_heap(&mut at),
-            Self::Plain(_) => Some(Found::Refers(Vec::new())),
+            Self::Plain(_) => Some(ParseOutcome::Refers(Vec::new())),
         }
     }
 }
@@ -233,8 +233,8 @@ fn walk_from<P: Pages>(
             let at_end = range.end == size;
             let bytes = pages.bytes(range)?;
             match kind.parse(&bytes, sizes, small) {
-                Some(Found::Refers(found)) => add(&mut queue, &mut seen, found),
-                Some(Found::Larger(whole)) if whole > len && whole <= LARGEST && !at_end => {
+                Some(ParseOutcome::Refers(found)) => add(&mut queue, &mut seen, found),
+                Some(ParseOutcome::Larger(whole)) if whole > len && whole <= LARGEST && !at_end => {
                     queue.push_back((addr, kind, whole));
                 }
                 // The structure is wrong or unknown: libhdf5 will report it.

@@ -23,7 +23,7 @@ use npyfs_core::checkout::records::fit::Misfit;
 use npyfs_core::checkout::records::index::KeptObject;
 use npyfs_core::checkout::records::layer_files::LayerFiles;
 use npyfs_core::checkout::verbs::commit::{
-    self, Candidate, CommitRefusal, Committed, Outcome, Wish,
+    self, Candidate, CommitOptions, CommitRefusal, Committed, Outcome,
 };
 use npyfs_core::checkout::verbs::conflict::Conflict;
 use npyfs_core::checkout::view::View;
@@ -300,7 +300,7 @@ pub(super) fn print_misfits(misfits: &[Misfit]) {
 pub(super) fn commit(
     which: &CheckoutArgs,
     name: Option<&str>,
-    wish: &Wish,
+    wish: &CommitOptions,
 ) -> Result<(), CliError> {
     let found = which.find(name)?;
     let (checkouts, name) = (&found.checkouts, found.name()?);
@@ -377,7 +377,7 @@ pub(super) fn commit(
 fn commit_named(
     checkouts: &Checkouts,
     name: &str,
-    wish: &Wish,
+    wish: &CommitOptions,
 ) -> Result<Result<Committed, CommitRefusal>, CliError> {
     let find = || Candidate::find(checkouts, name, Arc::new(Disk));
     let mut found = find();

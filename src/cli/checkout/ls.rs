@@ -52,7 +52,7 @@ impl CheckoutList {
             .filter(|summary| summary.commit.is_some())
             .count();
         let listed = |summary| {
-            let unfit = misfits.map(|misfits| Unfit::list(summary, misfits, committed));
+            let unfit = misfits.map(|misfits| UnfitObject::list(summary, misfits, committed));
             ListedCheckout::new(summary, unfit)
         };
         Self(all.iter().map(listed).collect())
@@ -96,17 +96,17 @@ struct ListedCheckout {
     message: Option<String>,
     in_use: Option<String>,
     /// Objects that do not fit the store as it is now; null if that is not known.
-    not_shown: Option<Vec<Unfit>>,
+    not_shown: Option<Vec<UnfitObject>>,
 }
 
 /// An object that is not shown.
 #[derive(Serialize)]
-struct Unfit {
+struct UnfitObject {
     object: String,
     why: String,
 }
 
-impl Unfit {
+impl UnfitObject {
     /// Returns the misfits of one checkout, out of the misfits of all. A layer that is not committed comes after the
     /// `committed` ones.
     fn list(summary: &Summary, misfits: &[Misfit], committed: usize) -> Vec<Self> {
@@ -124,7 +124,7 @@ impl Unfit {
 }
 
 impl ListedCheckout {
-    fn new(summary: &Summary, not_shown: Option<Vec<Unfit>>) -> Self {
+    fn new(summary: &Summary, not_shown: Option<Vec<UnfitObject>>) -> Self {
         let entries = &summary.changes.entries;
         let stored = entries.values().flatten().count();
         let restored = summary.changes.restored.len();

@@ -11,7 +11,7 @@ use crate::cli::umount::with_timeout;
 use crate::cli::{CliError, log, say, umount};
 use crate::mount::fuse::table::{self, Mounted};
 use npyfs_core::checkout::verbs::commit::{ATTRIBUTE, CommitReport, CommitRequest, RESULT};
-use npyfs_core::checkout::verbs::commit::{CommitRefusal, Committed, Wish};
+use npyfs_core::checkout::verbs::commit::{CommitOptions, CommitRefusal, Committed};
 
 /// The time that a mount may take to say what it writes in.
 const GLANCE: Duration = Duration::from_secs(5);
@@ -22,7 +22,7 @@ const COMMIT_TIMEOUT: Duration = Duration::from_secs(600);
 /// Has the mount at a path commit.
 pub(super) fn commit(
     mount: &Path,
-    wish: &Wish,
+    wish: &CommitOptions,
 ) -> Result<Result<Committed, CommitRefusal>, CliError> {
     let shown = mount.display();
     let failed = |e: &dyn std::fmt::Display| {

@@ -26,7 +26,7 @@ use npyfs_io::storage::{Disk, Storage};
 
 /// A publication that was made.
 #[derive(Serialize)]
-struct Made {
+struct MadePublication {
     #[serde(flatten)]
     out: Name,
     bytes: u64,
@@ -34,7 +34,7 @@ struct Made {
     files: Vec<Name>,
 }
 
-impl Report for Made {
+impl Report for MadePublication {
     fn text(&self) -> String {
         let Self { out, bytes, files } = self;
         let count = figures::count(files.len() as u64, "file");
@@ -43,7 +43,7 @@ impl Report for Made {
     }
 }
 
-impl Listing for Made {
+impl Listing for MadePublication {
     fn names(&self) -> Vec<Vec<u8>> {
         self.files.iter().map(|file| file.0.clone()).collect()
     }
@@ -73,7 +73,7 @@ pub(super) fn publish(
     }
     lost.extend(without_links(&base, &mut published)?);
     rules(&base, &published, out)?;
-    let store = Joined::new(&base, &files, &mut published)?;
+    let store = JoinedStore::new(&base, &files, &mut published)?;
     lost.extend(store.lost.iter().map(|(key, why)| format!("{key}: {why}")));
     let progress = Progress::waiting("publishing");
     end_cleanly().map_err(|e| CliError::object(e.to_string()))?;
@@ -105,7 +105,7 @@ pub(super) fn publish(
             lost.len()
         )));
     }
-    format.print(&Made {
+    format.print(&MadePublication {
         out: Name::new(out.as_os_str().as_encoded_bytes()),
         bytes,
         files: files
@@ -147,7 +147,7 @@ fn files_of(base: &BaseStore, store: &Path) -> Result<Vec<PathBuf>, CliError> {
 }
 
 /// A store as one file.
-struct Joined {
+struct JoinedStore {
     /// The steps that join the objects of several files; `None`: it is one.
     steps: Option<Vec<EditStep>>,
     /// Further objects of the file that belong to changed objects, by the keys of these.
@@ -156,7 +156,7 @@ struct Joined {
     lost: Vec<(String, String)>,
 }
 
-impl Joined {
+impl JoinedStore {
     fn new(
         base: &BaseStore,
         files: &[PathBuf],

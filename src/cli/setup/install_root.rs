@@ -147,13 +147,13 @@ impl<'a> Place<'a> {
             self.add_missing_dirs(&item.path, &mut dirs);
         }
         for dir in &dirs {
-            record.add(dir, Put::Dir);
+            record.add(dir, PlacedItem::Dir);
         }
         for item in &wanted {
             let put = match &item.content {
-                Content::File(bytes, _) => Put::file(bytes),
-                Content::Link(target) => Put::Link(target.clone()),
-                Content::Line(line) => Put::Line((*line).to_owned()),
+                Content::File(bytes, _) => PlacedItem::file(bytes),
+                Content::Link(target) => PlacedItem::Link(target.clone()),
+                Content::Line(line) => PlacedItem::Line((*line).to_owned()),
             };
             record.add(&item.path, put);
         }
@@ -198,7 +198,7 @@ impl<'a> Place<'a> {
         let path = self.real(&self.record_path);
         fs::remove_file(path).map_err(|e| format!("{}: {e}", shown(&self.record_path)))?;
         for (path, put) in record.backwards() {
-            if *put == Put::Dir {
+            if *put == PlacedItem::Dir {
                 // Another program may have put something into the directory, or removed it.
                 let _ = fs::remove_dir(self.real(path));
             }
@@ -208,7 +208,7 @@ impl<'a> Place<'a> {
 
     /// Removes a file, a link or a line. Returns whether it was as it was put there; nothing if it is gone, or a
     /// directory.
-    fn take_away(&self, path: &Path, put: &Put) -> io::Result<Option<bool>> {
+    fn take_away(&self, path: &Path, put: &PlacedItem) -> io::Result<Option<bool>> {
         let path = self.real(path);
         let there = match path.symlink_metadata() {
             Ok(there) => there,
@@ -216,10 +216,10 @@ impl<'a> Place<'a> {
             Err(e) => return Err(e),
         };
         let is_same = match put {
-            Put::Dir => return Ok(None),
-            Put::File(_) => there.is_file() && Put::file(&fs::read(&path)?) == *put,
-            Put::Link(target) => there.is_symlink() && fs::read_link(&path)? == *target,
-            Put::Line(line) => {
+            PlacedItem::Dir => return Ok(None),
+            PlacedItem::File(_) => there.is_file() && PlacedItem::file(&fs::read(&path)?) == *put,
+            PlacedItem::Link(target) => there.is_symlink() && fs::read_link(&path)? == *target,
+            PlacedItem::Line(line) => {
                 let mut lines = lines(&path)?;
                 let Some(at) = lines.iter().rposition(|it| it == line) else {
                     return Ok(None);
@@ -330,7 +330,7 @@ fn lines(path: &Path) -> io::Result<Vec<String>> {
 
 /// An item that was put at a path.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Put {
+pub enum PlacedItem {
     /// A directory that was not there.
     Dir,
     /// A file with this checksum.
@@ -341,7 +341,7 @@ pub enum Put {
     Line(String),
 }
 
-impl Put {
+impl PlacedItem {
     /// A file of these bytes.
     pub fn file(bytes: &[u8]) -> Self {
         Self::File(xxh3_128(bytes))
@@ -350,11 +350,11 @@ impl Put {
 
 /// The items that were put there, in this order.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub struct Record(Vec<(PathBuf, Put)>);
+pub struct Record(Vec<(PathBuf, PlacedItem)>);
 
 impl Record {
     /// Adds an entry in the place of one for the same path.
-    pub fn add(&mut self, path: &Path, put: Put) {
+    pub fn add(&mut self, path: &Path, put: PlacedItem) {
         match self.0.iter_mut().find(|(there, _)| there == path) {
             Some((_, there)) => *there = put,
             None => self.0.push((path.to_owned(), put)),
@@ -362,7 +362,7 @@ impl Record {
     }
 
     /// Returns the entries, the last one first.
-    pub fn backwards(&self) -> impl Iterator<Item = (&Path, &Put)> {
+    pub fn backwards(&self) -> impl Iterator<Item = (&Path, &PlacedItem)> {
         self.0.iter().rev().map(|(path, put)| (path.as_path(), put))
     }
 
@@ -371,10 +371,10 @@ impl Record {
         let mut text = String::new();
         for (path, put) in &self.0 {
             let (kind, what) = match put {
-                Put::Dir => ("dir", String::new()),
-                Put::File(sum) => ("file", format!("{sum:032x}")),
-                Put::Link(target) => ("link", target.display().to_string()),
-                Put::Line(line) => ("line", line.clone()),
+                PlacedItem::Dir => ("dir", String::new()),
+                PlacedItem::File(sum) => ("file", format!("{sum:032x}")),
+                PlacedItem::Link(target) => ("link", target.display().to_string()),
+                PlacedItem::Line(line) => ("line", line.clone()),
             };
             // Writing to a String cannot fail.
             let _ = writeln!(text, "{kind}\t{what}\t{}", path.display());
@@ -392,14 +392,14 @@ impl Record {
         Ok(record)
     }
 
-    fn entry(line: &str) -> Option<(PathBuf, Put)> {
+    fn entry(line: &str) -> Option<(PathBuf, PlacedItem)> {
         let mut fields = line.split('\t');
         let (kind, what, path) = (fields.next()?, fields.next()?, fields.next()?);
         let put = match kind {
-            "dir" if what.is_empty() => Put::Dir,
-            "file" => Put::File(u128::from_str_radix(what, 16).ok()?),
-            "link" => Put::Link(what.into()),
-            "line" => Put::Line(what.to_owned()),
+            "dir" if what.is_empty() => PlacedItem::Dir,
+            "file" => PlacedItem::File(u128::from_str_radix(what, 16).ok()?),
+            "link" => PlacedItem::Link(what.into()),
+            "line" => PlacedItem::Line(what.to_owned()),
             _ => return None,
         };
         let path = PathBuf::from(path);
@@ -421,17 +421,17 @@ mod tests {
     #[test]
     fn text_and_back() {
         let mut record = Record::default();
-        record.add(Path::new("/usr/local/x y"), Put::Dir);
-        record.add(Path::new("/a"), Put::file(b"1"));
+        record.add(Path::new("/usr/local/x y"), PlacedItem::Dir);
+        record.add(Path::new("/a"), PlacedItem::file(b"1"));
         record.add(
             Path::new("/sbin/mount.npyfs"),
-            Put::Link("/usr/local/bin/npyfs".into()),
+            PlacedItem::Link("/usr/local/bin/npyfs".into()),
         );
         record.add(
             Path::new("/etc/fuse.conf"),
-            Put::Line("user_allow_other".to_owned()),
+            PlacedItem::Line("user_allow_other".to_owned()),
         );
-        record.add(Path::new("/a"), Put::file(b"2"));
+        record.add(Path::new("/a"), PlacedItem::file(b"2"));
         assert_eq!(Record::from_text(&record.to_text()), Ok(record));
     }
 

@@ -5,7 +5,7 @@
 
 use std::ops::Range;
 
-use super::printed::{Around, Form};
+use super::printed::{Form, Surroundings};
 use npyfs_base::error::Result;
 use npyfs_base::npy::dtype::DType;
 use npyfs_base::npy::parse::Header;
@@ -147,8 +147,8 @@ pub(super) fn print(content: &dyn Content, header: &Header) -> Result<String> {
         taken => data.chunks_exact(taken).collect(),
     };
     let around = match header.shape.is_empty() {
-        true => Around::Nothing,
-        false => Around::Array,
+        true => Surroundings::Nothing,
+        false => Surroundings::Array,
     };
     let form = Form::new(&header.dtype, &elements, around);
     let mut words = elements.iter().map(|bytes| form.print(bytes));

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use serde_json::Value as Json;
 
-use super::printed::{Around, Form};
+use super::printed::{Form, Surroundings};
 use crate::cli::figures;
 use npyfs_base::error::Result;
 use npyfs_base::npy::dtype::{DType, Kind};
@@ -212,7 +212,7 @@ fn cells(file: &dyn VirtualFile) -> Result<(Vec<String>, bool)> {
         content.read_at(header.start + row * size as u64, element)?;
     }
     let elements: Vec<&[u8]> = data.chunks_exact(taken).collect();
-    let form = Form::new(&header.dtype, &elements, Around::Array);
+    let form = Form::new(&header.dtype, &elements, Surroundings::Array);
     let word = |bytes: &&[u8]| {
         let word = form.print(bytes);
         let word = word.trim();

@@ -109,9 +109,9 @@ mod tests {
     }
 
     #[derive(Default)]
-    struct Seen(Vec<(u64, usize)>, Vec<(Range<u64>, Vec<u8>)>);
+    struct ShownFile(Vec<(u64, usize)>, Vec<(Range<u64>, Vec<u8>)>);
 
-    impl Visitor for Seen {
+    impl Visitor for ShownFile {
         fn elements(&mut self, first: u64, bytes: &[u8]) {
             self.0.push((first, bytes.len()));
         }
@@ -136,7 +136,7 @@ mod tests {
             len: 0,
         };
         let content = Concat::new(all);
-        let mut seen = Seen::default();
+        let mut seen = ShownFile::default();
         let progress = Progress::waiting("");
         run(
             &content,

@@ -27,7 +27,7 @@ const MEMBERS: usize = 64;
 
 /// What is shown of a file that is no array. The fields of its JSON stand in the order of their names.
 #[derive(Default, Serialize)]
-pub(super) struct Shown {
+pub(super) struct FileSummary {
     bytes: u64,
     /// The beginning of a text.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -85,7 +85,7 @@ pub(super) fn line_of(header: &Header) -> String {
     )
 }
 
-impl Report for Shown {
+impl Report for FileSummary {
     fn text(&self) -> String {
         let size = figures::bytes(self.bytes);
         let dots = |is_cut: bool| if is_cut { "...\n" } else { "" };
@@ -128,7 +128,7 @@ impl Report for Shown {
 }
 
 /// Shows the beginning of a file.
-pub(super) fn head(content: &dyn Content) -> Result<Shown> {
+pub(super) fn head(content: &dyn Content) -> Result<FileSummary> {
     let len = content.len();
     let mut head = vec![0; usize::try_from(len).unwrap_or(HEAD).min(HEAD)];
     content.read_at(0, &mut head)?;
@@ -141,22 +141,22 @@ pub(super) fn head(content: &dyn Content) -> Result<Shown> {
         Err(_) => None,
     };
     Ok(match text.filter(|text| !text.contains('\0')) {
-        Some(text) => Shown {
+        Some(text) => FileSummary {
             bytes: len,
             head: Some(text.to_owned()),
             kind: Kind::Text,
-            ..Shown::default()
+            ..FileSummary::default()
         },
-        None => Shown {
+        None => FileSummary {
             bytes: len,
             first: head.into_iter().take(BYTES).collect(),
-            ..Shown::default()
+            ..FileSummary::default()
         },
     })
 }
 
 /// Shows the arrays in an `.npz`.
-pub(super) fn archive(content: &Arc<dyn Content>) -> Result<Shown> {
+pub(super) fn archive(content: &Arc<dyn Content>) -> Result<FileSummary> {
     let damaged = |e: zip::result::ZipError| Error::damaged(format!("not a whole .npz file: {e}"));
     let reader = io::BufReader::new(Reader {
         content: content.clone(),
@@ -192,12 +192,12 @@ pub(super) fn archive(content: &Arc<dyn Content>) -> Result<Shown> {
             _ => no_array(name, "no array"),
         });
     }
-    Ok(Shown {
+    Ok(FileSummary {
         bytes: content.len(),
         kind: Kind::Npz,
         members: Some(members),
         count: archive.len() as u64,
-        ..Shown::default()
+        ..FileSummary::default()
     })
 }
 

@@ -17,7 +17,7 @@ const EDGE: usize = 3;
 
 /// The surroundings of elements.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Around {
+pub(super) enum Surroundings {
     /// An array with axes, or a record in one.
     Array,
     /// Nothing: an array without axes.
@@ -84,8 +84,8 @@ fn parts(bytes: &[u8], order: Order) -> [f64; 2] {
 
 impl Form {
     /// Finds the form of these elements.
-    pub(super) fn new(dtype: &DType, elements: &[&[u8]], around: Around) -> Self {
-        let is_alone = around == Around::Nothing;
+    pub(super) fn new(dtype: &DType, elements: &[&[u8]], around: Surroundings) -> Self {
+        let is_alone = around == Surroundings::Nothing;
         let (kind, size, order, unit) = match dtype {
             DType::Scalar {
                 kind,
@@ -102,7 +102,7 @@ impl Form {
         let longest = |texts: &mut dyn Iterator<Item = String>| texts.map(|text| text.len()).max();
         match kind {
             Kind::Bool => Self::Bool {
-                is_alone: matches!(around, Around::Nothing | Around::Record),
+                is_alone: matches!(around, Surroundings::Nothing | Surroundings::Record),
             },
             Kind::Int | Kind::Uint => {
                 let ends = [integers().min(), integers().max()];
@@ -113,7 +113,7 @@ impl Form {
             Kind::Float => {
                 let width = width(size);
                 let numbers = || Vec::from_iter(elements.iter().map(|bytes| float(bytes, order)));
-                let in_array = around == Around::Array;
+                let in_array = around == Surroundings::Array;
                 let form = in_array.then(|| FloatForm::new(&numbers(), width, false));
                 Self::Float { order, width, form }
             }
@@ -254,7 +254,7 @@ fn text(bytes: &[u8], kind: Kind, order: Order, is_alone: bool) -> String {
 }
 
 impl Member {
-    fn new(field: &Field, elements: &[&[u8]], around: Around) -> Self {
+    fn new(field: &Field, elements: &[&[u8]], around: Surroundings) -> Self {
         let size = field.dtype.size();
         let all = field.size().unwrap_or(0);
         let own = elements
@@ -264,9 +264,9 @@ impl Member {
             .flat_map(|bytes| bytes.chunks_exact(size.max(1)))
             .collect();
         let around = match (around, field.shape.is_empty()) {
-            (Around::Array, _) => Around::Array,
-            (Around::Nothing | Around::Record, true) => Around::Record,
-            (_, _) => Around::Subarray,
+            (Surroundings::Array, _) => Surroundings::Array,
+            (Surroundings::Nothing | Surroundings::Record, true) => Surroundings::Record,
+            (_, _) => Surroundings::Subarray,
         };
         let dims = field.shape.iter();
         Self {
@@ -518,7 +518,7 @@ mod tests {
 
     fn all(dtype: &DType, data: &[u8]) -> Vec<String> {
         let elements: Vec<&[u8]> = data.chunks_exact(dtype.size()).collect();
-        let form = Form::new(dtype, &elements, Around::Array);
+        let form = Form::new(dtype, &elements, Surroundings::Array);
         elements.iter().map(|bytes| form.print(bytes)).collect()
     }
 
@@ -572,7 +572,7 @@ mod tests {
 
     #[test]
     fn what_is_not_at_hand_is_dots() {
-        let form = Form::new(&DType::bytes(1000), &[b"abc"], Around::Array);
+        let form = Form::new(&DType::bytes(1000), &[b"abc"], Surroundings::Array);
         assert_eq!(form.print(b"abc"), "b'abc'...");
         assert_eq!(form.print(b"ab\0"), "b'ab'");
     }

@@ -11,7 +11,7 @@ use serde_json::{Value as Json, json};
 
 use super::float::{Width, alone};
 use super::pass::Visitor;
-use super::printed::{Around, Form, NOT_A_TIME, TimeUnit, float, integer, trimmed, width};
+use super::printed::{Form, NOT_A_TIME, Surroundings, TimeUnit, float, integer, trimmed, width};
 use super::tally::{self, Distinct, FloatTally, IntegerTally, Sum, power};
 use crate::cli::figures::Table;
 use npyfs_base::npy::dtype::{DType, Field, Kind, Order};
@@ -387,7 +387,7 @@ fn bar(share: f64) -> String {
 /// Returns a value of text as NumPy prints it.
 fn value(bytes: &[u8], kind: Kind, order: Order) -> String {
     let dtype = DType::scalar(kind, bytes.len(), order);
-    Form::new(&dtype, &[bytes], Around::Array).print(bytes)
+    Form::new(&dtype, &[bytes], Surroundings::Array).print(bytes)
 }
 
 /// Returns a value of text with its characters, for JSON.

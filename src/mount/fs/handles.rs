@@ -9,10 +9,10 @@ use std::ops::Range;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, OnceLock};
 
-use super::keeper::Kept;
-use super::maps::{PageReads, Wanted};
+use super::keeper::KeptSource;
+use super::maps::{PageReads, WantedBytes};
 use super::reopened::KeptOpen;
-use super::{Attr, DirEntry, FileKind, Fs, FsResult, Opened, ROOT_INO, kind};
+use super::{Attr, DirEntry, FileKind, Fs, FsResult, OpenedFile, ROOT_INO, kind};
 use npyfs_base::buffer::Buffer;
 use npyfs_base::error::{Error, ErrorKind, Result};
 use npyfs_base::heap;
@@ -43,7 +43,7 @@ pub(super) struct OpenFile {
     pub direct_io: bool,
     pub pattern: Arc<AccessPattern>,
     /// `None`: the content of this file is never kept as a copy.
-    pub kept: Option<Kept>,
+    pub kept: Option<KeptSource>,
     /// The reads of a file for whose pages the kernel asks one by one.
     pub pages: OnceLock<PageReads>,
     /// The content stays as it is: the kernel can be given more than it asks for.
@@ -111,7 +111,7 @@ impl Fs {
 
     /// Opens a file; `exact` says that the kernel can read it past its page cache and still map it. Fails with ESTALE
     /// if the store changed: the kernel then looks the path up again on behalf of the opening thread.
-    pub fn open_file(&self, ino: u64, exact: bool, thread: u32) -> FsResult<Opened> {
+    pub fn open_file(&self, ino: u64, exact: bool, thread: u32) -> FsResult<OpenedFile> {
         let found = match self.again.take(thread, ino) {
             Some(KeptOpen::Content(file, content)) => Ok((file, content)),
             _ => self.opened(ino),
@@ -152,7 +152,7 @@ impl Fs {
         if self.by_page.load(Ordering::Relaxed) {
             self.is_asked_by_page(handle);
         }
-        Ok(Opened {
+        Ok(OpenedFile {
             handle,
             direct_io,
             fresh,
@@ -181,7 +181,7 @@ impl Fs {
             return None;
         }
         let mut bytes = self.context.cache.pool().take(size);
-        file.content.give(&mut bytes).ok()?;
+        file.content.read_whole(&mut bytes).ok()?;
         Some(bytes)
     }
 
@@ -211,7 +211,7 @@ impl Fs {
 
     /// Returns the bytes that the kernel should be given for a request of a handle for which it asks page by page;
     /// `None` if those are the bytes that it asked for.
-    pub fn wanted(&self, handle: u64, asked: Range<u64>) -> Option<Wanted> {
+    pub fn wanted(&self, handle: u64, asked: Range<u64>) -> Option<WantedBytes> {
         let file = self.handle(handle)?;
         let pages = file.pages.get()?;
         let wanted = pages.wanted(&*file.content, page(), asked.clone());
@@ -269,7 +269,7 @@ impl Fs {
     /// Returns the copy that serves an open file, if the whole copy was checked.
     pub fn whole_copy(&self, handle: u64) -> Option<Arc<KeptCopy>> {
         match &self.handle(handle)?.kept {
-            Some(Kept::Copy(copy)) if copy.is_whole() => Some(copy.clone()),
+            Some(KeptSource::Copy(copy)) if copy.is_whole() => Some(copy.clone()),
             _ => None,
         }
     }

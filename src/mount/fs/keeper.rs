@@ -27,7 +27,7 @@ use npyfs_core::dataset::context::Context;
 use npyfs_core::tree::VirtualFile;
 use npyfs_io::content::{Content, Data};
 use npyfs_io::kept::{
-    About, Checked, KeptContent, KeptCopy, KeptDir, Making, NotKept, OnSpoiled, fill,
+    About, CheckedBlocks, KeptContent, KeptCopy, KeptDir, Making, NotKept, OnSpoiled, fill,
 };
 use npyfs_io::provenance::Provenance;
 
@@ -114,7 +114,7 @@ impl Reads {
 
 /// The source that serves an open file of an array that may be kept.
 #[derive(Clone)]
-pub(super) enum Kept {
+pub(super) enum KeptSource {
     /// A copy.
     Copy(Arc<KeptCopy>),
     /// The store.
@@ -128,7 +128,7 @@ enum Job {
 
 struct State {
     reads: LruCache<u64, Arc<Reads>>,
-    checked: LruCache<String, Arc<Checked>>,
+    checked: LruCache<String, Arc<CheckedBlocks>>,
     jobs: VecDeque<Job>,
     /// Copies that are being checked.
     looked: HashSet<String>,
@@ -238,7 +238,7 @@ impl Keeper {
         path: impl FnOnce() -> String,
         file: &Arc<dyn VirtualFile>,
         content: Arc<dyn Content>,
-    ) -> (Arc<dyn Content>, Option<Kept>) {
+    ) -> (Arc<dyn Content>, Option<KeptSource>) {
         let shared = &self.0;
         let len = content.len();
         if len < LEAST || len > shared.dir.limit() || file.volatile() {
@@ -273,7 +273,7 @@ impl Keeper {
                 reads
             });
             reads.settled.store(provenance.is_settled(), Relaxed);
-            return (content, Some(Kept::Counted(reads)));
+            return (content, Some(KeptSource::Counted(reads)));
         };
         if copy.is_spoiled() {
             shared.drop_copy(&copy);
@@ -290,18 +290,20 @@ impl Keeper {
             }
         });
         let content = KeptContent::new(copy.clone(), content, on_spoiled);
-        (Arc::new(content), Some(Kept::Copy(copy)))
+        (Arc::new(content), Some(KeptSource::Copy(copy)))
     }
 
     /// Counts bytes that were read from an open file at an offset; `direct` says that a program waits for exactly these
     /// bytes, a sample.
-    pub(super) fn read(&self, kept: &Kept, (offset, direct): (u64, bool), data: &mut Data) {
+    pub(super) fn read(&self, kept: &KeptSource, (offset, direct): (u64, bool), data: &mut Data) {
         let shared = &self.0;
         let now = shared.begun.elapsed().as_millis();
         shared
             .last_read
             .store(u64::try_from(now).unwrap_or(u64::MAX), Relaxed);
-        let Kept::Counted(reads) = kept else { return };
+        let KeptSource::Counted(reads) = kept else {
+            return;
+        };
         let bytes = (data.as_ref().len() as u64).max(reads.least);
         let read = reads.read.fetch_add(bytes, Relaxed).saturating_add(bytes);
         let room = !direct || shared.has_processors;

@@ -62,7 +62,7 @@ impl MappedFiles {
 }
 
 /// Bytes that the kernel should be given for a request, around those that it asked for.
-pub struct Wanted {
+pub struct WantedBytes {
     /// The bytes, as a range of the file.
     pub range: Range<u64>,
     /// The request is for a page that was touched in a map, as far as can be told.
@@ -73,14 +73,14 @@ pub struct Wanted {
 pub(super) struct PageReads {
     /// The first byte and the length of the rows of the outermost axis; `None`: no array.
     rows: OnceLock<Option<(u64, u64)>>,
-    last: Mutex<Last>,
+    last: Mutex<LastGiven>,
     /// A request was for more than a page.
     is_read: AtomicBool,
 }
 
 /// The bytes that the kernel was given last.
 #[derive(Default)]
-struct Last {
+struct LastGiven {
     end: u64,
     len: u64,
     run: Run,
@@ -140,7 +140,12 @@ impl PageReads {
 
     /// Returns the bytes to read for a request of the kernel, which come in pages of `page` bytes: those that are asked
     /// for, and others that the program will probably touch.
-    pub(super) fn wanted(&self, content: &dyn Content, page: u64, asked: Range<u64>) -> Wanted {
+    pub(super) fn wanted(
+        &self,
+        content: &dyn Content,
+        page: u64,
+        asked: Range<u64>,
+    ) -> WantedBytes {
         let size = asked.end.saturating_sub(asked.start);
         if let Some(extent) = content.extent(asked.start) {
             // Programs announce (`MADV_WILLNEED`) more than a page of what they map.
@@ -149,12 +154,12 @@ impl PageReads {
                 true => window(content, page, &asked, &extent),
                 false => asked,
             };
-            return Wanted { range, is_mapped };
+            return WantedBytes { range, is_mapped };
         }
         if size > page {
             self.is_read.store(true, Ordering::Relaxed);
         }
-        Wanted {
+        WantedBytes {
             range: self.in_rows(content, page, asked, size),
             is_mapped: !self.is_read.load(Ordering::Relaxed),
         }
@@ -194,7 +199,7 @@ impl PageReads {
         wanted
     }
 
-    fn last(&self) -> MutexGuard<'_, Last> {
+    fn last(&self) -> MutexGuard<'_, LastGiven> {
         self.last.lock().unwrap_or_else(|e| e.into_inner())
     }
 

@@ -41,13 +41,13 @@ pub(super) enum KeptOpen {
 
 /// The opens that the kernel will retry, and what is kept for them. Any thread may use this table.
 pub(super) struct ReopenedFiles<T = KeptOpen> {
-    awaited: Mutex<Vec<Awaited<T>>>,
+    awaited: Mutex<Vec<AwaitedThread<T>>>,
     /// The number of entries, which is nearly always zero.
     count: AtomicUsize,
 }
 
 /// A thread that was told to look up again.
-struct Awaited<T> {
+struct AwaitedThread<T> {
     thread: u32,
     /// The thread opens the file to write.
     writes: bool,
@@ -68,11 +68,11 @@ impl<T> Default for ReopenedFiles<T> {
 }
 
 impl<T> ReopenedFiles<T> {
-    fn awaited(&self) -> MutexGuard<'_, Vec<Awaited<T>>> {
+    fn awaited(&self) -> MutexGuard<'_, Vec<AwaitedThread<T>>> {
         self.awaited.lock().unwrap_or_else(|e| e.into_inner())
     }
 
-    fn change<R>(&self, act: impl FnOnce(&mut Vec<Awaited<T>>) -> R) -> R {
+    fn change<R>(&self, act: impl FnOnce(&mut Vec<AwaitedThread<T>>) -> R) -> R {
         let mut awaited = self.awaited();
         awaited.retain(|one| one.since.elapsed() < PATIENCE);
         let done = act(&mut awaited);
@@ -96,7 +96,7 @@ impl<T> ReopenedFiles<T> {
     fn expect(&self, thread: u32, writes: bool) {
         self.change(|awaited| {
             awaited.retain(|one| one.thread != thread || thread == UNKNOWN);
-            awaited.push(Awaited {
+            awaited.push(AwaitedThread {
                 thread,
                 writes,
                 since: Instant::now(),
@@ -112,7 +112,7 @@ impl<T> ReopenedFiles<T> {
             return None;
         }
         self.change(|awaited| {
-            let of_thread = |one: &&Awaited<T>| one.thread == thread && one.lookups > 0;
+            let of_thread = |one: &&AwaitedThread<T>| one.thread == thread && one.lookups > 0;
             let writes = awaited.iter().filter(of_thread).map(|one| one.writes);
             writes.reduce(|a, b| a || b)
         })
@@ -136,7 +136,7 @@ impl<T> ReopenedFiles<T> {
         }
         self.change(|awaited| {
             let is = |(number, _): &(u64, T)| *number == ino;
-            let has = |one: &Awaited<T>| one.thread == thread && one.found.iter().any(is);
+            let has = |one: &AwaitedThread<T>| one.thread == thread && one.found.iter().any(is);
             let taken = awaited
                 .iter()
                 .position(has)

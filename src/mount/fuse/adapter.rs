@@ -20,7 +20,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use super::passthrough::Passthrough;
 use super::read_ahead::ReadAhead;
 use super::scheduling::{Scheduling, threads};
-use crate::mount::fs::{Fs, FsError, Opened};
+use crate::mount::fs::{Fs, FsError, OpenedFile};
 use npyfs_base::thread;
 
 /// A view of a store in the form that `fuser` expects.
@@ -283,7 +283,7 @@ impl Adapter {
     }
 
     /// Has the kernel read ahead for a handle, or ask for its pages one by one, as its open is about to be answered.
-    pub(super) fn read_ahead(&self, opened: &Opened) {
+    pub(super) fn read_ahead(&self, opened: &OpenedFile) {
         if let Some(read_ahead) = self.link.read_ahead.get()
             && read_ahead.set(opened.by_page)
         {

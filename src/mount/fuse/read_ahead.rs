@@ -23,10 +23,10 @@ pub(super) struct ReadAhead {
     usual: u64,
     /// KiB of a page.
     least: u64,
-    now: Mutex<Now>,
+    now: Mutex<Setting>,
 }
 
-struct Now {
+struct Setting {
     kib: u64,
     /// When the last handle was opened for which the kernel is to ask page by page.
     by_page: Option<Instant>,
@@ -53,7 +53,7 @@ impl ReadAhead {
             setting,
             usual: kib,
             least: rustix::param::page_size() as u64 >> 10,
-            now: Mutex::new(Now { kib, by_page: None }),
+            now: Mutex::new(Setting { kib, by_page: None }),
         };
         own.write(kib).map_err(refused)?;
         Ok(own)

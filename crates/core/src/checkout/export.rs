@@ -46,7 +46,7 @@ use npyfs_io::remote::{copy, open_file};
 use npyfs_io::rights::Rights;
 use npyfs_io::storage::Disk;
 use npyfs_io::workplace::Workplace;
-use relayout::{Relaid, Relayout};
+use relayout::{Relayout, RelayoutResult};
 
 /// The number of changes in one request to the worker.
 const STEPS: usize = 64;
@@ -253,13 +253,13 @@ impl Export<'_> {
             plugins: self.plugins,
             progress,
         };
-        let Relaid {
+        let RelayoutResult {
             file: part,
             kept,
             chosen,
         } = match self.layout.changes() {
             true => relayout.run()?,
-            false => Relaid::unchanged(&part),
+            false => RelayoutResult::unchanged(&part),
         };
         let done = File::open(&part).and_then(|file| {
             let rights = match base.far() {

@@ -40,7 +40,7 @@ use npyfs_io::content::scratch::Scratch;
 use npyfs_io::dir::Dir;
 use npyfs_io::file::handle::allowance;
 use npyfs_io::storage::Storage;
-use pending_changes::{PendingBatch, PendingChange, PendingChanges, Settled};
+use pending_changes::{FinalFlag, PendingBatch, PendingChange, PendingChanges};
 
 pub use member::NewMember;
 
@@ -440,9 +440,9 @@ impl Layer {
     }
 
     /// Waits until changes are durable; those that cannot be are taken back.
-    fn settle(&self, changes: &[Settled]) -> Result<()> {
+    fn settle(&self, changes: &[FinalFlag]) -> Result<()> {
         let _one = self.syncing.lock();
-        let are_settled = || changes.iter().all(Settled::is);
+        let are_settled = || changes.iter().all(FinalFlag::is);
         // Another thread may have synced them while this one waited.
         if are_settled() {
             return Ok(());

@@ -29,7 +29,7 @@ use serde::{Deserialize, Serialize};
 use super::records::form::Form;
 use super::records::index::files_named;
 use crate::store::against::{Digest, digest};
-use lease::{Follows, LayerState};
+use lease::{LayerState, PriorState};
 use npyfs_base::error::{Error, ErrorKind, Result};
 use npyfs_base::options::RemoteSettings;
 use npyfs_io::dir::{Dir, Original};
@@ -117,7 +117,7 @@ fn replace(dir: &Dir, name: &str, bytes: &[u8]) -> Result<()> {
 
 /// Reads a file of a copy; `None` if it does not exist.
 fn local(dir: &Dir, name: &str) -> Result<Option<Vec<u8>>> {
-    if let Err(e) = dir.look(name) {
+    if let Err(e) = dir.metadata_here(name) {
         return match e.kind {
             ErrorKind::NotFound => Ok(None),
             _ => Err(e),
@@ -149,7 +149,7 @@ fn once(dir: &Dir, name: &str, text: &str) -> Result<String> {
 
 /// The state of a bucket in which a copy may be opened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Wanted {
+pub enum RequiredState {
     /// A commit. A reader needs no right to list the bucket.
     Commits,
     /// Any object.
@@ -165,13 +165,13 @@ impl Mirror {
         path: &Path,
         address: &Address,
         settings: &RemoteSettings,
-        wanted: Wanted,
+        wanted: RequiredState,
     ) -> Result<Option<Dir>> {
         let prefix = Prefix::open(address, settings)?;
         let is_there = match wanted {
-            Wanted::Commits => path.is_dir() || prefix.read(FIRST)?.is_some(),
-            Wanted::Anything => path.is_dir() || prefix.is_used()?,
-            Wanted::Place => true,
+            RequiredState::Commits => path.is_dir() || prefix.read(FIRST)?.is_some(),
+            RequiredState::Anything => path.is_dir() || prefix.is_used()?,
+            RequiredState::Place => true,
         };
         if !is_there {
             return Ok(None);
@@ -259,7 +259,7 @@ impl Mirror {
         let (dir, _) = top.make(layer)?;
         if let Some(there) = local(&dir, THERE)?
             && is_it(&there).is_ok()
-            && dir.look(INDEX).is_ok()
+            && dir.metadata_here(INDEX).is_ok()
         {
             return Ok((dir, Part::parse(&there).map_err(about)?));
         }
@@ -287,7 +287,7 @@ impl Mirror {
             found => Some(found?),
         };
         if let Some(dir) = found.filter(|_| self.has_newest(&state)) {
-            return Ok(dir.look(INDEX).is_ok());
+            return Ok(dir.metadata_here(INDEX).is_ok());
         }
         if state.parts.is_none() {
             return Ok(false);
@@ -316,17 +316,17 @@ impl Mirror {
     /// layer, unless it may be begun.
     pub fn take(&self, dir: &Dir, may_begin: bool) -> Result<Lease> {
         let prefix = self.prefix.below(&dir.name());
-        let is_here = dir.look(INDEX).is_ok();
+        let is_here = dir.metadata_here(INDEX).is_ok();
         let follows = match OwnLease::take(dir) {
-            Some(OwnLease { lease, files }) if is_here => Follows::Own(
+            Some(OwnLease { lease, files }) if is_here => PriorState::Own(
                 lease,
                 Part {
                     files,
                     ..Part::default()
                 },
             ),
-            None if may_begin && !is_here => Follows::Own(0, Part::default()),
-            _ => Follows::Any,
+            None if may_begin && !is_here => PriorState::Own(0, Part::default()),
+            _ => PriorState::Any,
         };
         if !may_begin && !is_here && LayerState::read_state(&prefix)?.parts.is_none() {
             let why = "no such checkout";
@@ -398,7 +398,7 @@ impl Mirror {
         if let Some((None, files)) = known {
             return Ok(files);
         }
-        let modified = match dir.look(THERE) {
+        let modified = match dir.metadata_here(THERE) {
             Err(e) if e.kind == ErrorKind::NotFound => return Ok(Arc::default()),
             meta => meta?.modified().map_err(Error::from)?,
         };
@@ -460,7 +460,7 @@ impl Original for Mirror {
         let mut fetching = self.fetching.lock();
         self.fetched
             .wait_while(&mut fetching, |fetching| fetching.contains(&key));
-        if dir.look(name).is_ok() {
+        if dir.metadata_here(name).is_ok() {
             return Ok(true);
         }
         fetching.insert(key.clone());
@@ -612,7 +612,7 @@ impl Mirror {
             return Ok(LayerUse::Garbage(found));
         }
         // Objects of earlier leases are not affected: this lease belongs to no copy.
-        let taken = Lease::take(self, prefix.clone(), unique()?, Follows::Any);
+        let taken = Lease::take(self, prefix.clone(), unique()?, PriorState::Any);
         let lease = match taken {
             Err(e) if e.errno() == libc::EBUSY => return Ok(LayerUse::Written),
             taken => {

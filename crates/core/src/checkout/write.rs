@@ -29,7 +29,7 @@ use crate::store::format::{self, Format, Registry, Writing};
 use crate::store::object::{NewFile, PackScope};
 use crate::store::part::{Part, PartPlace};
 use crate::store::target::{
-    self, AttributeChange, Deletion, IncompleteObject, Made, PathNames, Restored, Role,
+    self, AttributeChange, Deletion, DirectoryOutcome, IncompleteObject, PathNames, Restored, Role,
     StoreOutcome, Target, Unstored,
 };
 use crate::tree::name::{self, SUFFIXES, visible_with};
@@ -52,7 +52,7 @@ use syncer::Syncer;
 pub struct LayerTarget {
     view: Arc<View>,
     /// The layer that is written to: another one after each commit.
-    current: RwLock<Current>,
+    current: RwLock<CurrentLayer>,
     /// Held shared by each change, and exclusively by a commit.
     changing: RwLock<()>,
     checkouts: Checkouts,
@@ -66,12 +66,12 @@ pub struct LayerTarget {
 }
 
 /// A layer and the thread that syncs it.
-struct Current {
+struct CurrentLayer {
     layer: Arc<Layer>,
     _syncer: Syncer,
 }
 
-impl Current {
+impl CurrentLayer {
     fn start(layer: Layer, context: &Arc<Context>) -> Result<Self> {
         let layer = Arc::new(layer);
         let (journal, dir) = (context.clone(), layer.dir().to_owned());
@@ -110,7 +110,7 @@ impl LayerTarget {
         let view = View::over(base, context, formats, below);
         Ok(Self {
             view,
-            current: RwLock::new(Current::start(layer, context)?),
+            current: RwLock::new(CurrentLayer::start(layer, context)?),
             changing: RwLock::default(),
             checkouts: checkouts.clone(),
             name: name.to_owned(),
@@ -188,8 +188,8 @@ impl LayerTarget {
     fn store_object(&self, object: &str, parts: &[Part], time: SystemTime) -> Result<StoreOutcome> {
         let _axes = self.axes.share(self.along(object));
         match self.plan(object, parts)? {
-            Planned::Incomplete(missing) => Ok(StoreOutcome::Incomplete(missing)),
-            Planned::Complete { new, is_directory } => {
+            PartsPlan::Incomplete(missing) => Ok(StoreOutcome::Incomplete(missing)),
+            PartsPlan::Complete { new, is_directory } => {
                 self.put(object, &new, time, is_directory)?;
                 Ok(StoreOutcome::Stored)
             }
@@ -250,14 +250,14 @@ impl LayerTarget {
     }
 
     /// Plans how an object's parts are stored.
-    fn plan(&self, object: &str, parts: &[Part]) -> Result<Planned> {
+    fn plan(&self, object: &str, parts: &[Part]) -> Result<PartsPlan> {
         let (key, above) = self.place(object)?;
         let dir = self.directory(&above)?;
         let format = self.format_for(dir.as_deref(), &above, key.name())?;
         let is_begun = format.name() != self.format(dir.as_deref())?.name();
         let base = self.group(&key, &above, dir);
         Ok(match format::plan(&**format, &base, &key, parts)? {
-            Plan::Incomplete(missing) => Planned::Incomplete(missing),
+            Plan::Incomplete(missing) => PartsPlan::Incomplete(missing),
             Plan::Complete(mut new) => {
                 let (writing, objects) = (format.writable()?, format.objects());
                 if is_begun {
@@ -270,7 +270,7 @@ impl LayerTarget {
                 new.against = Some(against.shared());
                 let single = parts.iter().all(|part| part.place.member.is_empty());
                 let is_directory = !single || objects.has_composites();
-                Planned::Complete { new, is_directory }
+                PartsPlan::Complete { new, is_directory }
             }
         })
     }
@@ -396,7 +396,7 @@ impl LayerTarget {
     }
 
     /// Begins the store that a directory is by its name, outside of any store.
-    fn begin_store(&self, path: &PathNames, time: SystemTime) -> Result<Made> {
+    fn begin_store(&self, path: &PathNames, time: SystemTime) -> Result<DirectoryOutcome> {
         let Some((name, above)) = path.split_last() else {
             return Err(refused(libc::EPERM, "the root of the mount"));
         };
@@ -438,7 +438,7 @@ impl LayerTarget {
         let _showing = layer.showing([key.clone()]);
         let stored = layer.put(&key, &new, time)?;
         self.view.put(&key, &stored, true);
-        Ok(Made::Stored)
+        Ok(DirectoryOutcome::Stored)
     }
 }
 
@@ -497,8 +497,8 @@ impl Target for LayerTarget {
         let _changing = self.changing.read();
         let _axes = self.axes.share(self.along(object));
         match self.plan(object, parts)? {
-            Planned::Incomplete(missing) => Ok(StoreOutcome::Incomplete(missing)),
-            Planned::Complete { new, is_directory } => {
+            PartsPlan::Incomplete(missing) => Ok(StoreOutcome::Incomplete(missing)),
+            PartsPlan::Complete { new, is_directory } => {
                 self.know_store(object)?;
                 let attributes = self.attributes_of(gone, object)?;
                 let keys = attributes.iter().map(|(key, _)| key.as_str());
@@ -551,7 +551,7 @@ impl Target for LayerTarget {
         self.change_attribute(path, name, change)
     }
 
-    fn make_directory(&self, path: &PathNames, time: SystemTime) -> Result<Made> {
+    fn make_directory(&self, path: &PathNames, time: SystemTime) -> Result<DirectoryOutcome> {
         let _changing = self.changing.read();
         let above = path.split_last().map_or(&[][..], |(_, above)| above);
         let Some(depth) = self.view.store_depth(above) else {
@@ -560,7 +560,7 @@ impl Target for LayerTarget {
         self.check_writable(above, depth)?;
         self.check_names(&path[depth..], "")?;
         if self.composite(depth, path, "")?.is_some() {
-            return Ok(Made::Scratch);
+            return Ok(DirectoryOutcome::Scratch);
         }
         let object = self.view.key(path)?;
         let (key, above) = self.place(&object)?;
@@ -570,7 +570,7 @@ impl Target for LayerTarget {
         writing.check_directory(&self.group(&key, &above, dir), &key)?;
         let new = format::group(writing, &key);
         self.put(&object, &new, time, true)?;
-        Ok(Made::Stored)
+        Ok(DirectoryOutcome::Stored)
     }
 
     fn remove_directory(&self, path: &PathNames) -> Result<()> {
@@ -677,7 +677,7 @@ impl Target for LayerTarget {
 }
 
 /// The plan of an object's parts.
-enum Planned {
+enum PartsPlan {
     Complete {
         new: NewFile,
         /// Whether it may be shown as a directory.

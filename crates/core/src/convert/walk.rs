@@ -37,12 +37,12 @@ pub(super) struct Walk<'a> {
     /// Digests of the paths of added objects.
     taken: HashSet<u128>,
     /// Detects changes of the source.
-    pub(super) seen: Seen,
+    pub(super) seen: SourceState,
 }
 
 /// Directories and files of the source, for change detection.
 #[derive(Default)]
-pub(super) struct Seen {
+pub(super) struct SourceState {
     directories: Vec<Arc<dyn Directory>>,
     /// One file of each directory.
     files: Vec<Arc<dyn VirtualFile>>,
@@ -71,7 +71,7 @@ impl Place<'_> {
     }
 }
 
-impl Seen {
+impl SourceState {
     /// Fails if the source has changed.
     pub(super) fn check(&self) -> Result<()> {
         let directories = self.directories.iter().all(|dir| dir.is_current());
@@ -94,7 +94,7 @@ impl<'a> Walk<'a> {
             converted: Converted::default(),
             comparison: Comparison::default(),
             taken: HashSet::new(),
-            seen: Seen::default(),
+            seen: SourceState::default(),
         }
     }
 }

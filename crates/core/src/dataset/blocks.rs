@@ -139,16 +139,16 @@ pub struct BlockReader {
 
 /// The blocks that are decoded for a request; at its end, blocks not begun yet are no longer wanted.
 #[derive(Default)]
-struct Begun(Arc<AtomicBool>);
+struct RequestedBlocks(Arc<AtomicBool>);
 
-impl Drop for Begun {
+impl Drop for RequestedBlocks {
     fn drop(&mut self) {
         self.0.store(true, Ordering::Release);
     }
 }
 
 /// A part of a block that a request holds.
-pub(super) struct Held {
+pub(super) struct HeldPart {
     block: u64,
     /// The offset in the block.
     pub(super) from: u64,
@@ -195,7 +195,7 @@ impl BlockReader {
         let end = offset + buf.len() as u64;
         // Rows of a chunk that is cut by them return to the same blocks, which are stored here by their number in the
         // chunk row.
-        let mut held: Vec<Option<Held>> = Vec::new();
+        let mut held: Vec<Option<HeldPart>> = Vec::new();
         let mut bytes = 0;
         let mut done = 0;
         // A block that cannot be decoded as a whole: the rest of it is read chunk by chunk, too.
@@ -417,8 +417,8 @@ impl BlockReader {
 
     /// Starts decoding the blocks or the chunks that this request will reach, while the request itself decodes the
     /// first.
-    fn begin(self: &Arc<Self>, grid: &Grid, wanted: Range<u64>) -> Begun {
-        let begun = Begun::default();
+    fn begin(self: &Arc<Self>, grid: &Grid, wanted: Range<u64>) -> RequestedBlocks {
+        let begun = RequestedBlocks::default();
         let single = !std::ptr::eq(grid, self.source.grid());
         if single && !wanted.is_empty() {
             let first = wanted.start - 1;
@@ -456,7 +456,7 @@ impl BlockReader {
         number: u64,
         at: u64,
         wanted: u64,
-    ) -> Result<Held> {
+    ) -> Result<HeldPart> {
         self.look_ahead(chunk_row, number);
         let grid = self.source.grid();
         if let Some(spill) = self.spill(chunk_row, number)? {
@@ -464,7 +464,7 @@ impl BlockReader {
             let len = usize::try_from(left.min(wanted)).map_err(|_| short())?;
             let mut bytes = self.context.cache.pool().take(len);
             self.read_spilled(spill, number, at, &mut bytes)?;
-            return Ok(Held {
+            return Ok(HeldPart {
                 block: number,
                 from: at,
                 bytes: Arc::new(bytes),
@@ -478,7 +478,7 @@ impl BlockReader {
             );
             return Err(Error::new(ErrorKind::Os(libc::ENOSPC), why));
         }
-        Ok(Held {
+        Ok(HeldPart {
             block: number,
             from: 0,
             bytes: self.decoded(grid, self.key(number))?,

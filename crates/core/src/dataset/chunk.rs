@@ -4,7 +4,7 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use super::blocks::{BlockReader, Held, SHARE, is_of_one};
+use super::blocks::{BlockReader, HeldPart, SHARE, is_of_one};
 use super::cache::Block;
 use super::elements::{repeat, short, slice};
 use super::grid::{ChunkRow, Grid};
@@ -73,7 +73,7 @@ impl BlockChunk {
     }
 
     /// Returns bytes of the block from `at` on: the whole block, or only `wanted` bytes if it is very large.
-    fn part(&self, at: u64, wanted: u64) -> Result<Held> {
+    fn part(&self, at: u64, wanted: u64) -> Result<HeldPart> {
         self.blocks.part(self.row(), self.block, at, wanted)
     }
 
@@ -115,7 +115,7 @@ impl Content for BlockChunk {
     }
 
     fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<()> {
-        let mut held: Option<Held> = None;
+        let mut held: Option<HeldPart> = None;
         let mut alone = self.wanted_alone()?;
         let mut done = 0;
         let mut read = 0;

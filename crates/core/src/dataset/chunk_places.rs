@@ -63,7 +63,7 @@ struct LookedUp {
     _table: ChunkTable,
     count: u64,
     look_up: Box<dyn LookUp>,
-    known: Mutex<Known>,
+    known: Mutex<KnownChunks>,
     /// Held during a quick look-up. Taken before `reading` and `known`.
     finding: Mutex<()>,
     /// Held while the table is being read.
@@ -73,7 +73,7 @@ struct LookedUp {
 }
 
 #[derive(Default)]
-struct Known {
+struct KnownChunks {
     /// Chunks by their places, and whether they were read.
     slots: HashMap<u64, (Slot, bool)>,
     /// The ends of the stored ranges by their starts.
@@ -111,7 +111,7 @@ fn two_answers() -> Error {
     Error::damaged("chunk table: look-ups in the chunk index contradict each other or the table")
 }
 
-impl Known {
+impl KnownChunks {
     /// Adds chunks that were found. When too many are kept, it forgets the earlier ones.
     fn add(&mut self, runs: &[ChunkRun], count: u64) -> std::result::Result<(), Contradiction> {
         let new: usize = runs.iter().map(|run| run.slots.len()).sum();
@@ -286,12 +286,12 @@ impl ChunkPlaces {
 }
 
 impl LookedUp {
-    fn known(&self) -> MutexGuard<'_, Known> {
+    fn known(&self) -> MutexGuard<'_, KnownChunks> {
         self.known.lock().unwrap_or_else(|e| e.into_inner())
     }
 
     /// Returns whether the table is worth its time.
-    fn is_much(&self, known: &Known) -> bool {
+    fn is_much(&self, known: &KnownChunks) -> bool {
         let most = self.count / self.look_up.cost().max(1);
         known.read > self.count / PART_READ || known.look_ups > most
     }
@@ -719,7 +719,7 @@ mod tests {
             assert!(places.get(4000).is_err());
             assert!(places.get(7).is_err(), "it was known before");
         }
-        let mut known = Known::default();
+        let mut known = KnownChunks::default();
         let run = |slot| ChunkRun {
             first: 5,
             slots: vec![slot],

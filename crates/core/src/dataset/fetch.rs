@@ -11,7 +11,7 @@ use std::sync::Arc;
 
 use super::blocks::{BlockReader, FarRanges};
 use super::grid::{Grid, Run};
-use super::stream::{Ahead, Order};
+use super::stream::{Order, Readahead};
 use crate::dataset::access_pattern::AccessPattern;
 use crate::dataset::context::Context;
 use crate::dataset::opened::OpenStore;
@@ -43,7 +43,7 @@ pub fn add(all: &mut Vec<FarRanges>, more: impl IntoIterator<Item = FarRanges>) 
 /// returns the stored ranges of what begins at an offset, and where that ends.
 fn fetch_parts(
     context: &Context,
-    ahead: &Ahead,
+    ahead: &Readahead,
     mut of: impl FnMut(u64) -> (Vec<FarRanges>, u64),
 ) -> Option<u64> {
     let (mut at, end) = (ahead.range.start, ahead.range.end);
@@ -234,7 +234,7 @@ impl BlockReader {
     }
 
     /// Has fetched what a reader in order will want, as far as there is room.
-    fn fetch_ahead_of(&self, ahead: &Ahead, unit: Unit) {
+    fn fetch_ahead_of(&self, ahead: &Readahead, unit: Unit) {
         let grid = self.source.grid();
         let stopped = fetch_parts(&self.context, ahead, |at| {
             let (blocks, next) = match unit {

@@ -43,7 +43,7 @@ pub struct Order {
 
 /// Bytes to fetch now, in parts.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Ahead {
+pub struct Readahead {
     /// The bytes.
     pub range: Range<u64>,
     /// Bytes of a request.
@@ -89,7 +89,7 @@ impl Stream {
     }
 
     /// Returns the bytes to fetch now for a sequential reader at `at`, if any: at most `most` bytes ahead, up to `end`.
-    pub fn ahead(&self, at: u64, most: u64, end: u64) -> Option<Ahead> {
+    pub fn ahead(&self, at: u64, most: u64, end: u64) -> Option<Readahead> {
         let mut state = self.state();
         if state.window == 0 {
             state.window = Tuning::STREAM_WINDOW;
@@ -110,7 +110,7 @@ impl Stream {
         }
         state.asked = to;
         let (least, largest) = (*Tuning::PARTS.start(), *Tuning::PARTS.end());
-        Some(Ahead {
+        Some(Readahead {
             range: from..to,
             part: (state.window / 4).clamp(least, largest),
         })

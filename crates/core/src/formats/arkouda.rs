@@ -49,7 +49,7 @@ use self::directory::ObjectDirectory;
 use self::divide::{divide, stored_as};
 use self::kind::{ArkoudaKind, is_text};
 use self::marks::{METADATA, Marks, NAMES, is_mark};
-use self::object::{Object, What, is_vector, stem};
+use self::object::{HdfObject, Object, is_vector, stem};
 use self::set::{LocaleSet, PARTS};
 use crate::dataset::context::Context;
 use crate::dataset::opened::OpenStore;
@@ -379,9 +379,9 @@ fn is_arkouda(store: &OpenStore) -> Result<bool> {
         is_whole
             && !members.is_empty()
             && members.iter().all(|(_, member)| match &member.what {
-                What::Dataset(dataset) => is_vector(dataset, &NUMBERS),
-                What::Group { .. } => is_text(member),
-                What::Foreign(_) | What::Damaged(_) => false,
+                HdfObject::Dataset(dataset) => is_vector(dataset, &NUMBERS),
+                HdfObject::Group { .. } => is_text(member),
+                HdfObject::Foreign(_) | HdfObject::Damaged(_) => false,
             })
     };
     Ok(marked || (has_locale && legacy()))

@@ -77,7 +77,7 @@ pub fn open_object(
 }
 
 /// The listing in which an object was found.
-struct Listed {
+struct ListedStore {
     listing: Arc<Listing>,
     name: String,
     verdicts: Arc<Verdicts>,
@@ -86,7 +86,7 @@ struct Listed {
 /// An object with an HDF5 file.
 struct Object {
     address: Address,
-    listed: Option<Listed>,
+    listed: Option<ListedStore>,
     context: Arc<Context>,
     formats: Registry,
     /// The last opened version.
@@ -106,7 +106,7 @@ fn head_of(file: &StoreFile) -> Option<Vec<u8>> {
 impl Object {
     fn new(
         address: Address,
-        listed: Option<Listed>,
+        listed: Option<ListedStore>,
         context: &Arc<Context>,
         formats: &Registry,
     ) -> Self {
@@ -198,7 +198,7 @@ impl Versions for Object {
     }
 
     fn ownership(&self) -> Ownership {
-        if let Some(Listed { listing, name, .. }) = &self.listed {
+        if let Some(ListedStore { listing, name, .. }) = &self.listed {
             return listing.ownership(Some(name));
         }
         self.file()
@@ -206,7 +206,7 @@ impl Versions for Object {
     }
 
     fn are_there(&self) -> bool {
-        if let Some(Listed { listing, name, .. }) = &self.listed {
+        if let Some(ListedStore { listing, name, .. }) = &self.listed {
             // If the server does not respond, the last known state is shown.
             let entries = listing.entries();
             return entries.map_or(true, |entries| entries.has_object(name));
@@ -337,7 +337,7 @@ impl Prefix {
     fn store(&self, name: &str) -> Node {
         self.kept(Sort::Store, name, || {
             let address = self.listing.address().below(name, false);
-            let listed = Listed {
+            let listed = ListedStore {
                 listing: self.listing.clone(),
                 name: name.to_owned(),
                 verdicts: self.verdicts.clone(),

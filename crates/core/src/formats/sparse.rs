@@ -306,7 +306,7 @@ pub(crate) fn members(
 }
 
 /// A matrix whose members match each other.
-pub(crate) struct Checked {
+pub(crate) struct CheckedMatrix {
     pub data: NpyArray,
     pub indices: Integers,
     pub indptr: Integers,
@@ -321,7 +321,7 @@ pub(crate) fn check(
     order: SparseOrder,
     (rows, columns): (u64, u64),
     numbers: impl Fn(&NpyArray) -> Result<NpyArray>,
-) -> Result<Checked> {
+) -> Result<CheckedMatrix> {
     let [data, indices, indptr, shape] = arrays;
     let data = numbers(&data).map_err(|e| e.about("data"))?;
     if data.shape.len() != 1 {
@@ -353,7 +353,7 @@ pub(crate) fn check(
         }
     }
     let sorted = check_indices(&indptr, &indices, order, minor)?;
-    Ok(Checked {
+    Ok(CheckedMatrix {
         data,
         indices,
         indptr,

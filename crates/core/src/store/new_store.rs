@@ -42,9 +42,9 @@ pub struct NewStore<'a> {
 }
 
 /// The store below of one that is new: there is none.
-struct Nothing(Dir);
+struct NoStore(Dir);
 
-impl Base for Nothing {
+impl Base for NoStore {
     fn npy(&self, _name: &str) -> Result<Option<Arc<dyn Content>>> {
         Ok(None)
     }
@@ -72,7 +72,7 @@ impl NewStore<'_> {
     pub fn write_file(&self, fill: impl FnOnce(&dyn Base) -> Result<NewFile>) -> Result<()> {
         self.make(|workplace| {
             let dir = Dir::alone(workplace)?;
-            let new = fill(&Nothing(dir.clone()))?;
+            let new = fill(&NoStore(dir.clone()))?;
             let creator = Creator::worker(self.program, &dir.path_of_descriptor());
             let file = object::write((&dir, UNFINISHED), &new, &creator, &Disk)?;
             Rights::of_new().settle(&file)?;

@@ -207,7 +207,7 @@ fn write_in_place(
     let head = format!("{stem}.{HEAD}");
     let mut outline = new.outline.clone();
     outline.large_at = Some(address);
-    scratch.give(|file| {
+    scratch.hand_over(|file| {
         // Not every file system can name a file that has no name.
         if storage.link(file, dir, to).is_err() {
             return Ok(false);

@@ -56,7 +56,7 @@ pub enum AttributeChange<'a> {
 
 /// The outcome of making a directory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Made {
+pub enum DirectoryOutcome {
     /// The directory is stored, empty.
     Stored,
     /// The directory may become an object; it is kept for this mount only, until its members are there.
@@ -220,7 +220,7 @@ pub trait Target: Send + Sync {
     }
 
     /// Makes a directory where there is nothing.
-    fn make_directory(&self, path: &PathNames, time: SystemTime) -> Result<Made>;
+    fn make_directory(&self, path: &PathNames, time: SystemTime) -> Result<DirectoryOutcome>;
 
     /// Removes a stored directory, which is empty, or an object that is shown as a directory.
     fn remove_directory(&self, path: &PathNames) -> Result<()>;

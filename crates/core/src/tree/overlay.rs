@@ -19,7 +19,7 @@ use npyfs_io::file::Ownership;
 
 /// What changes show in a directory by themselves.
 #[derive(Default)]
-pub struct Added {
+pub struct AddedEntries {
     /// The entries, whatever the directory below has at their names.
     pub entries: Vec<(Vec<u8>, Node)>,
     /// The names of directories that are shown where nothing else is.
@@ -52,7 +52,7 @@ pub trait Overlay: Send + Sync + Sized + 'static {
     }
 
     /// Returns all that changes show by themselves.
-    fn all_added(&self) -> Result<Added>;
+    fn all_added(&self) -> Result<AddedEntries>;
 
     /// As [`Directory::ownership`].
     fn ownership(&self) -> Ownership;
@@ -93,7 +93,7 @@ impl<T: Overlay> Directory for T {
         self.refresh();
         let is_unchanged = self.is_unchanged();
         let mut added = match is_unchanged {
-            true => Added::default(),
+            true => AddedEntries::default(),
             false => self.all_added()?,
         };
         let listing = match self.below()? {
@@ -332,8 +332,8 @@ mod tests {
             (self.0 && (name == b"c" || name == b"d")).then(|| from("implied"))
         }
 
-        fn all_added(&self) -> Result<Added> {
-            Ok(Added {
+        fn all_added(&self) -> Result<AddedEntries> {
+            Ok(AddedEntries {
                 entries: vec![(b"a".to_vec(), from("changes"))],
                 implied: [b"c".to_vec(), b"d".to_vec()].into(),
                 left_out: vec![(b"y".to_vec(), "no rows".to_owned())],
@@ -420,8 +420,8 @@ mod tests {
             Ok((name != b"a").then_some(node))
         }
 
-        fn all_added(&self) -> Result<Added> {
-            Ok(Added::default())
+        fn all_added(&self) -> Result<AddedEntries> {
+            Ok(AddedEntries::default())
         }
 
         nothing_of_its_own!();

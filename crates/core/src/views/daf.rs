@@ -23,7 +23,7 @@ use crate::tree::path::{self, PathError};
 use crate::tree::{Directory, Listing, Node, StoreHandle, VirtualFile, info, name};
 use crate::views::unfit::{Unfit, verdict};
 use crate::views::verdicts::{Verdict, Verdicts};
-use datum::{Along, Datum, DatumFile, DatumParts, Facts, judge, version};
+use datum::{Datum, DatumFile, DatumParts, Facts, ObjectAxis, judge, version};
 use names::{Meaning, Suffix, meaning};
 use npyfs_base::error::Result;
 use npyfs_hdf5::Attribute;
@@ -199,7 +199,7 @@ impl DafDirectory {
     }
 
     /// Returns the axes of an object, or the reason why it cannot have them.
-    fn along(&self, own: &str) -> Result<std::result::Result<Vec<Along>, String>> {
+    fn along(&self, own: &str) -> Result<std::result::Result<Vec<ObjectAxis>, String>> {
         let axes = match meaning(own) {
             Meaning::Vector { axis, .. } => vec![axis],
             Meaning::Matrix { rows, columns, .. } => vec![rows, columns],
@@ -216,7 +216,7 @@ impl DafDirectory {
                     parts: DatumParts::Array(file),
                     facts,
                     ..
-                })) => Along { file, facts },
+                })) => ObjectAxis { file, facts },
                 Some(Ok(_)) => return Ok(Err(format!("{axis} is no axis"))),
             });
         }
@@ -248,7 +248,7 @@ impl DafDirectory {
     }
 
     /// Returns the facts about an object, from the cache if they are known.
-    fn facts(&self, own: &str, parts: &DatumParts, along: &[Along]) -> Result<Verdict<Facts>> {
+    fn facts(&self, own: &str, parts: &DatumParts, along: &[ObjectAxis]) -> Result<Verdict<Facts>> {
         let files = parts.files();
         let axes = along.iter().map(|along| &along.file);
         let now = version(files.iter().chain(axes));

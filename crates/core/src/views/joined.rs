@@ -282,7 +282,7 @@ struct JoinedGroup {
 }
 
 /// The members of one store's group.
-struct Found {
+struct GroupNodes {
     arrays: Vec<Option<Part>>,
     groups: Vec<Option<Arc<dyn Directory>>>,
     /// Names of arrays and groups that the first store lacks.
@@ -291,7 +291,7 @@ struct Found {
 
 /// The members of the first store's group, which are looked up in the others.
 #[derive(Default)]
-struct Wanted {
+struct FirstMembers {
     arrays: Vec<(Vec<u8>, Part)>,
     groups: Vec<(Vec<u8>, Arc<dyn Directory>)>,
     left_out: Vec<(Vec<u8>, String)>,
@@ -352,12 +352,12 @@ impl JoinedGroup {
     }
 
     /// Returns the members of the first store.
-    fn wanted(&self) -> Result<Wanted> {
+    fn wanted(&self) -> Result<FirstMembers> {
         let listing = self.present(0)?.list();
         let listing = listing.map_err(|e| e.about(self.name_of(0)))?;
-        let mut wanted = Wanted {
+        let mut wanted = FirstMembers {
             left_out: listing.left_out.clone(),
-            ..Wanted::default()
+            ..FirstMembers::default()
         };
         for (shown, node) in listing.iter() {
             let shown = shown.into_owned();
@@ -385,10 +385,10 @@ impl JoinedGroup {
     }
 
     /// Looks up the wanted members in a store.
-    fn found(&self, store: usize, wanted: &Wanted) -> Result<Found> {
+    fn found(&self, store: usize, wanted: &FirstMembers) -> Result<GroupNodes> {
         let about = |e: Error| e.about(self.name_of(store));
         let listing = self.present(store)?.list().map_err(about)?;
-        let mut found = Found {
+        let mut found = GroupNodes {
             arrays: Vec::with_capacity(wanted.arrays.len()),
             groups: Vec::with_capacity(wanted.groups.len()),
             others: Vec::new(),
@@ -414,9 +414,9 @@ impl JoinedGroup {
     }
 
     /// Looks them up in all stores but the first, several at a time.
-    fn ask(&self, wanted: &Wanted) -> Result<Vec<Found>> {
+    fn ask(&self, wanted: &FirstMembers) -> Result<Vec<GroupNodes>> {
         let next = AtomicUsize::new(1);
-        let made: Vec<Mutex<Option<Result<Found>>>> =
+        let made: Vec<Mutex<Option<Result<GroupNodes>>>> =
             self.stores.iter().map(|_| Mutex::default()).collect();
         let work = || {
             loop {
@@ -459,7 +459,7 @@ impl JoinedGroup {
     fn make(&self) -> Result<Listing> {
         let wanted = self.wanted()?;
         let found = self.ask(&wanted)?;
-        let Wanted {
+        let FirstMembers {
             arrays,
             groups,
             mut left_out,

@@ -65,19 +65,19 @@ const DEEPEST: usize = 256;
 struct GroupView {
     view: Arc<View>,
     of: Arc<dyn Directory>,
-    way: Arc<Way>,
+    way: Arc<GroupChain>,
     now: Mutex<Option<Arc<GroupNow>>>,
 }
 
 /// The path to a group: a group that is already on the path is not entered again.
-struct Way {
+struct GroupChain {
     /// The names that lead to the group in the underlying tree, without links.
     names: Vec<Vec<u8>>,
-    above: Option<Arc<Way>>,
+    above: Option<Arc<GroupChain>>,
     depth: usize,
 }
 
-impl Way {
+impl GroupChain {
     fn has(&self, names: &[Vec<u8>]) -> bool {
         let mut at = Some(self);
         while let Some(way) = at {
@@ -126,18 +126,18 @@ struct LastType(Option<(DType, Option<String>)>);
 struct GroupNow {
     view: Arc<View>,
     of: Arc<dyn Directory>,
-    way: Arc<Way>,
+    way: Arc<GroupChain>,
     /// The metadata of everything below this group are consolidated here.
     is_top: bool,
-    listed: Mutex<Option<Listed>>,
+    listed: Mutex<Option<CachedListing>>,
     /// The groups in it that are still in use, so that their state is not built twice.
     groups: Mutex<HashMap<Vec<u8>, Weak<GroupView>>>,
     documents: OnceLock<Arc<Documents>>,
-    whole: OnceLock<Option<Arc<Whole>>>,
+    whole: OnceLock<Option<Arc<StoreMetadata>>>,
 }
 
 /// A listing, and the listing that it was made from.
-struct Listed {
+struct CachedListing {
     from: Arc<Listing>,
     listing: Arc<Listing>,
 }
@@ -148,7 +148,7 @@ impl GroupView {
         Self {
             of: view.root.clone(),
             view,
-            way: Arc::new(Way {
+            way: Arc::new(GroupChain {
                 names: Vec::new(),
                 above: None,
                 depth: 0,
@@ -209,7 +209,7 @@ impl GroupNow {
     }
 
     /// Returns the consolidated metadata of everything below the group, if they are consolidated here.
-    fn whole(&self) -> Result<Option<Arc<Whole>>> {
+    fn whole(&self) -> Result<Option<Arc<StoreMetadata>>> {
         if !self.is_top {
             return Ok(None);
         }
@@ -376,7 +376,7 @@ impl GroupNow {
         let group = Arc::new(GroupView {
             view: self.view.clone(),
             of,
-            way: Arc::new(Way {
+            way: Arc::new(GroupChain {
                 names,
                 above: Some(self.way.clone()),
                 depth: self.way.depth + 1,
@@ -424,7 +424,7 @@ impl GroupNow {
             .collect();
         let listing = Listing::new(entries, made.left_out, from.notes.clone());
         let listing = Arc::new(listing.with_damage(from.damage.clone()));
-        *self.listed.lock() = Some(Listed {
+        *self.listed.lock() = Some(CachedListing {
             from,
             listing: listing.clone(),
         });
@@ -536,7 +536,7 @@ const MOST_CONSOLIDATED: usize = 10_000;
 const LEAST_EACH: usize = 64;
 
 /// The metadata of a whole store.
-struct Whole {
+struct StoreMetadata {
     /// The text of the file.
     text: Arc<Vec<u8>>,
     /// Paths of arrays that cannot be read or that Zarr cannot hold, with the reasons.
@@ -545,7 +545,7 @@ struct Whole {
 
 /// Returns the metadata; `None` if the group has more below it than the limits allow, or contains stores, each of which
 /// has its own such file.
-fn consolidate(view: &View, top: &GroupNow) -> Result<Option<Whole>> {
+fn consolidate(view: &View, top: &GroupNow) -> Result<Option<StoreMetadata>> {
     let mut groups: Vec<(String, Arc<Documents>)> = Vec::new();
     let mut arrays: Vec<(String, Arc<ArrayNode>)> = Vec::new();
     let mut left = vec![(String::new(), top.members()?)];
@@ -583,7 +583,7 @@ fn consolidate(view: &View, top: &GroupNow) -> Result<Option<Whole>> {
     let (_, text) = metadata::consolidated(view.version, &*top.documents()?, all);
     let known = arrays.iter().zip(&described);
     let left_out = known.filter_map(|((path, _), of)| Some((path.clone(), of.clone().err()?)));
-    Ok(Some(Whole {
+    Ok(Some(StoreMetadata {
         text: Arc::new(text),
         left_out: left_out.collect(),
     }))

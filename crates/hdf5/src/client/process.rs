@@ -47,16 +47,16 @@ pub(super) trait Counter {
 impl Counter for () {}
 
 /// A worker that waits for the network, until this is dropped.
-struct Away<'a>(&'a dyn Counter);
+struct AwayGuard<'a>(&'a dyn Counter);
 
-impl<'a> Away<'a> {
+impl<'a> AwayGuard<'a> {
     fn begin(counter: &'a dyn Counter) -> Self {
         counter.leave();
         Self(counter)
     }
 }
 
-impl Drop for Away<'_> {
+impl Drop for AwayGuard<'_> {
     fn drop(&mut self) {
         self.0.come_back();
     }
@@ -205,7 +205,7 @@ impl WorkerProcess {
                 reply => return Ok(reply),
             };
             let begun = Instant::now();
-            let away = Away::begin(counter);
+            let away = AwayGuard::begin(counter);
             let fetched = fetched(file, &ranges)?;
             drop(away);
             self.wire.deadline = self.wire.deadline.map(|at| at + begun.elapsed());

@@ -45,13 +45,13 @@ pub struct Scratch {
 
 /// The place of the bytes: in memory, or in a file.
 enum ScratchPlace {
-    Memory(Short),
+    Memory(ShortContent),
     Disk(Unnamed),
 }
 
 /// Bytes in memory.
 #[derive(Default)]
-struct Short {
+struct ShortContent {
     bytes: Vec<u8>,
     /// Their share of `IN_MEMORY`.
     counted: u64,
@@ -70,7 +70,7 @@ impl Scratch {
         Self {
             dir: dir.clone(),
             storage,
-            backing: RwLock::new(ScratchPlace::Memory(Short::default())),
+            backing: RwLock::new(ScratchPlace::Memory(ShortContent::default())),
         }
     }
 
@@ -175,7 +175,7 @@ impl Scratch {
 
     /// Gives the file away: `act` names it and writes what surrounds the content. If `act` returns `false` or fails,
     /// the file is not given away; `act` must then have left the content unchanged.
-    pub fn give(&self, act: impl FnOnce(&File) -> Result<bool>) -> Result<Option<File>> {
+    pub fn hand_over(&self, act: impl FnOnce(&File) -> Result<bool>) -> Result<Option<File>> {
         let mut backing = self.backing_mut();
         let len = backing.len()?;
         let ScratchPlace::Disk(unnamed) = &mut *backing else {
@@ -224,7 +224,7 @@ impl ScratchPlace {
     }
 }
 
-impl Short {
+impl ShortContent {
     /// Truncates the bytes, or appends zeros; false if there is no room for so many.
     fn resize(&mut self, len: u64) -> bool {
         let Ok(bytes) = usize::try_from(len) else {
@@ -260,7 +260,7 @@ impl Short {
     }
 }
 
-impl Drop for Short {
+impl Drop for ShortContent {
     fn drop(&mut self) {
         IN_MEMORY.fetch_sub(self.counted, Relaxed);
     }
@@ -421,17 +421,17 @@ mod tests {
         let scratch = Scratch::new(&Dir::own(dir.path()), Arc::new(Disk));
         scratch.write_at(b"abcdef", 0).unwrap();
         // There is no file yet.
-        assert!(scratch.give(|_| Ok(true)).unwrap().is_none());
+        assert!(scratch.hand_over(|_| Ok(true)).unwrap().is_none());
         scratch.set_len(LARGE).unwrap();
         scratch.set_len(6).unwrap();
-        assert!(scratch.give(|_| Ok(false)).unwrap().is_none());
+        assert!(scratch.hand_over(|_| Ok(false)).unwrap().is_none());
         let around = |file: &File| {
             Disk.write_at(file, b"head", 0)?;
             Disk.write_at(file, b"tail", ROOM + 6)?;
             Ok(true)
         };
-        let given = scratch.give(around).unwrap().unwrap();
-        assert!(scratch.give(|_| Ok(true)).unwrap().is_none());
+        let given = scratch.hand_over(around).unwrap().unwrap();
+        assert!(scratch.hand_over(|_| Ok(true)).unwrap().is_none());
         let mut buf = [0; 9];
         assert_eq!(scratch.read_at(&mut buf, 2).unwrap(), 4);
         assert_eq!(&buf[..4], b"cdef");

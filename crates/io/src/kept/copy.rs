@@ -90,7 +90,7 @@ thread_local! {
 
 /// The checked blocks of one copy. Valid while the file stays the same.
 #[derive(Debug)]
-pub struct Checked {
+pub struct CheckedBlocks {
     identity: Identity,
     sums: Vec<u64>,
     /// The blocks that have their checksums.
@@ -101,7 +101,7 @@ pub struct Checked {
     spoiled: AtomicBool,
 }
 
-impl Checked {
+impl CheckedBlocks {
     /// Nothing of a file with these checksums; `None` if there is no memory for it.
     pub(super) fn nothing(meta: &Metadata, sums: Vec<u64>) -> Option<Self> {
         Some(Self {
@@ -151,7 +151,7 @@ pub struct KeptCopy {
     key: String,
     file: File,
     len: u64,
-    checked: Arc<Checked>,
+    checked: Arc<CheckedBlocks>,
 }
 
 /// The error of a copy whose bytes are not those that were kept.
@@ -159,7 +159,7 @@ pub struct KeptCopy {
 pub struct Spoiled;
 
 impl KeptCopy {
-    pub(super) fn new(key: &str, file: File, len: u64, checked: Arc<Checked>) -> Self {
+    pub(super) fn new(key: &str, file: File, len: u64, checked: Arc<CheckedBlocks>) -> Self {
         // No fadvise: after random reads the cache would hold single pages, and the kernel would serve the copy from
         // these.
         Self {
@@ -176,7 +176,7 @@ impl KeptCopy {
     }
 
     /// Returns what was checked of it.
-    pub fn checked(&self) -> &Arc<Checked> {
+    pub fn checked(&self) -> &Arc<CheckedBlocks> {
         &self.checked
     }
 

@@ -17,7 +17,7 @@ use tokio::time::{Instant, timeout_at};
 use super::address::Address;
 use super::error::{Cause, RemoteError};
 use super::freshness::{Freshness, PATIENCE, Question};
-use super::origin::{Got, Origin, Version};
+use super::origin::{Fetched, Origin, Version};
 use super::runtime::{ask, wait};
 use crate::file::{Ownership, SIGNATURE, signature_places};
 use npyfs_base::options::RemoteSettings;
@@ -355,7 +355,7 @@ async fn look(origin: &Origin, turns: &Semaphore) -> Result<Look, RemoteError> {
 }
 
 /// Returns true if the HDF5 signature is at an offset of the object.
-fn is_at(got: &Got, at: u64) -> bool {
+fn is_at(got: &Fetched, at: u64) -> bool {
     let from = at
         .checked_sub(got.start)
         .and_then(|at| usize::try_from(at).ok());

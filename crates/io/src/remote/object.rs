@@ -19,7 +19,7 @@ use super::address::Address;
 use super::disk::{BLOCK, bytes_of, no_blocks, touched};
 use super::error::{Cause, RemoteError};
 use super::freshness::{Freshness, PATIENCE, Question};
-use super::origin::{Got, Origin, Version};
+use super::origin::{Fetched, Origin, Version};
 use super::runtime::{self, ask};
 use crate::blobs::Bits;
 pub use fetching::opened;
@@ -367,7 +367,7 @@ impl RemoteObject {
     }
 
     /// Copies the requested part of a block; false if the response does not contain the block.
-    fn take(&self, got: &Got, block: u64, buf: &mut [u8], offset: u64) -> bool {
+    fn take(&self, got: &Fetched, block: u64, buf: &mut [u8], offset: u64) -> bool {
         let range = bytes_of(&(block..block + 1), self.version.size);
         let start = range.start.max(offset);
         let end = range.end.min(offset.saturating_add(buf.len() as u64));

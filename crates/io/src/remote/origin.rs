@@ -66,7 +66,7 @@ impl Version {
 }
 
 /// Bytes of an object, and the version that they belong to.
-pub(super) struct Got {
+pub(super) struct Fetched {
     pub(super) version: Version,
     /// The offset of the bytes. A server may send the whole object.
     pub(super) start: u64,
@@ -118,7 +118,7 @@ impl LocalFile {
     }
 
     /// Reads a range.
-    fn get(&self, range: Range<u64>) -> Result<Got, RemoteError> {
+    fn get(&self, range: Range<u64>) -> Result<Fetched, RemoteError> {
         let start = range.start.min(self.size);
         let len = range.end.min(self.size).saturating_sub(start);
         let mut bytes = vec![0; usize::try_from(len).unwrap_or(0)];
@@ -127,7 +127,7 @@ impl LocalFile {
             cause: Cause::Failed,
             message: e.to_string(),
         })?;
-        Ok(Got {
+        Ok(Fetched {
             version: self.version(),
             start,
             bytes,
@@ -186,7 +186,7 @@ impl Origin {
         &self,
         range: Range<u64>,
         of: Option<&Version>,
-    ) -> Result<Arc<Got>, RemoteError> {
+    ) -> Result<Arc<Fetched>, RemoteError> {
         match self {
             Self::Bucket(bucket, path) => bucket.get(path, range, of).await.map(Arc::new),
             Self::Web(site) => site.get(range, of).await,

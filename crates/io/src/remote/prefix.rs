@@ -49,7 +49,7 @@ pub struct ListedObject {
 
 /// The outcome of an attempt to create an object.
 #[derive(Debug)]
-pub enum Created {
+pub enum CreationOutcome {
     /// This request created the object.
     Made,
     /// An object of this name exists. If the response to an earlier attempt was lost, that attempt may have created it.
@@ -69,7 +69,7 @@ pub struct Prefix {
 }
 
 /// The outcome of one request.
-enum Asked<T> {
+enum RequestOutcome<T> {
     Answered(T),
     /// There is no such object.
     Missing,
@@ -136,7 +136,7 @@ impl Prefix {
     }
 
     /// Sends one request, and waits no longer than the time limit.
-    fn once<T: Send + 'static, F>(&self, name: &str, asked: F) -> Result<Asked<T>>
+    fn once<T: Send + 'static, F>(&self, name: &str, asked: F) -> Result<RequestOutcome<T>>
     where
         F: Future<Output = std::result::Result<T, StoreError>> + Send + 'static,
     {
@@ -144,34 +144,36 @@ impl Prefix {
         let answer = wait(async move { tokio::time::timeout(limit, asked).await });
         let answer = answer.map_err(|e| Error::from(e).about(self.address(name)))?;
         Ok(match answer {
-            Ok(Ok(answer)) => Asked::Answered(answer),
+            Ok(Ok(answer)) => RequestOutcome::Answered(answer),
             Ok(Err(e)) => match e {
-                StoreError::NotFound { .. } => Asked::Missing,
-                StoreError::AlreadyExists { .. } | StoreError::Precondition { .. } => Asked::Taken,
+                StoreError::NotFound { .. } => RequestOutcome::Missing,
+                StoreError::AlreadyExists { .. } | StoreError::Precondition { .. } => {
+                    RequestOutcome::Taken
+                }
                 e => self.failed(&e, name),
             },
             Err(_) => {
                 let late = Error::from(RemoteError::late(limit));
-                Asked::Failed(late.about(self.address(name)))
+                RequestOutcome::Failed(late.about(self.address(name)))
             }
         })
     }
 
-    fn failed<T>(&self, error: &StoreError, name: &str) -> Asked<T> {
+    fn failed<T>(&self, error: &StoreError, name: &str) -> RequestOutcome<T> {
         let about = |kind| Error::new(kind, in_words(error)).about(self.address(name));
         match error {
             StoreError::PermissionDenied { .. } | StoreError::Unauthenticated { .. } => {
-                Asked::Refused(about(ErrorKind::Denied))
+                RequestOutcome::Refused(about(ErrorKind::Denied))
             }
             StoreError::NotSupported { .. } | StoreError::NotImplemented { .. } => {
-                Asked::Refused(about(ErrorKind::Os(libc::EOPNOTSUPP)))
+                RequestOutcome::Refused(about(ErrorKind::Os(libc::EOPNOTSUPP)))
             }
             _ => match status(&reasons(error)) {
-                Some(404) => Asked::Missing,
+                Some(404) => RequestOutcome::Missing,
                 Some(code) if (400..500).contains(&code) && !matches!(code, 408 | 429) => {
-                    Asked::Refused(about(ErrorKind::Unreached(libc::EIO)))
+                    RequestOutcome::Refused(about(ErrorKind::Unreached(libc::EIO)))
                 }
-                _ => Asked::Failed(about(ErrorKind::Unreached(libc::EIO))),
+                _ => RequestOutcome::Failed(about(ErrorKind::Unreached(libc::EIO))),
             },
         }
     }
@@ -185,11 +187,11 @@ impl Prefix {
         let mut pause = Pause::after_failure();
         loop {
             let failure = match self.once(name, ask())? {
-                Asked::Answered(answer) => return Ok(Some(answer)),
-                Asked::Missing => return Ok(None),
-                Asked::Refused(e) => return Err(e),
-                Asked::Failed(e) => e,
-                Asked::Taken => {
+                RequestOutcome::Answered(answer) => return Ok(Some(answer)),
+                RequestOutcome::Missing => return Ok(None),
+                RequestOutcome::Refused(e) => return Err(e),
+                RequestOutcome::Failed(e) => e,
+                RequestOutcome::Taken => {
                     let why = "the bucket refuses a condition that was not made";
                     return Err(
                         Error::new(ErrorKind::Unreached(libc::EIO), why).about(self.address(name))
@@ -252,7 +254,7 @@ impl Prefix {
     }
 
     /// Tries once to create a whole object, unless one of this name exists.
-    pub fn create(&self, name: &str, bytes: &[u8]) -> Result<Created> {
+    pub fn create(&self, name: &str, bytes: &[u8]) -> Result<CreationOutcome> {
         let (objects, path) = (self.objects.clone(), self.path(name));
         let payload = bytes.to_vec();
         let put = async move {
@@ -260,11 +262,11 @@ impl Prefix {
             objects.put_opts(&path, payload.into(), options).await
         };
         Ok(match self.once(name, put)? {
-            Asked::Answered(_) => Created::Made,
-            Asked::Taken => Created::Taken,
-            Asked::Refused(e) => return Err(e),
-            Asked::Failed(e) => Created::Unclear(e),
-            Asked::Missing => {
+            RequestOutcome::Answered(_) => CreationOutcome::Made,
+            RequestOutcome::Taken => CreationOutcome::Taken,
+            RequestOutcome::Refused(e) => return Err(e),
+            RequestOutcome::Failed(e) => CreationOutcome::Unclear(e),
+            RequestOutcome::Missing => {
                 let why = "the bucket is not there";
                 return Err(Error::new(ErrorKind::NotFound, why).about(self.address(name)));
             }
@@ -277,12 +279,12 @@ impl Prefix {
         let mut pause = Pause::after_failure();
         loop {
             let failure = match self.create(name, bytes)? {
-                Created::Made => return Ok(true),
-                Created::Taken => {
+                CreationOutcome::Made => return Ok(true),
+                CreationOutcome::Taken => {
                     let there = self.read(name)?;
                     return Ok(there.is_some_and(|there| there == bytes));
                 }
-                Created::Unclear(e) => e,
+                CreationOutcome::Unclear(e) => e,
             };
             if Instant::now() >= until {
                 return Err(failure);
@@ -369,7 +371,7 @@ impl Prefix {
         match done.map_err(about)? {
             Ok(Ok(_)) => Ok(()),
             Ok(Err(e)) => match self.failed::<()>(&e, name) {
-                Asked::Failed(e) | Asked::Refused(e) => Err(e),
+                RequestOutcome::Failed(e) | RequestOutcome::Refused(e) => Err(e),
                 _ => Ok(()),
             },
             Err(_) => {
@@ -387,9 +389,9 @@ impl Prefix {
     ) -> Result<()> {
         let asked = upload.put_part(bytes.into());
         match self.once(name, asked)? {
-            Asked::Answered(()) => Ok(()),
-            Asked::Failed(e) | Asked::Refused(e) => Err(e),
-            Asked::Missing | Asked::Taken => {
+            RequestOutcome::Answered(()) => Ok(()),
+            RequestOutcome::Failed(e) | RequestOutcome::Refused(e) => Err(e),
+            RequestOutcome::Missing | RequestOutcome::Taken => {
                 let why = "the bucket has forgotten the upload";
                 Err(Error::new(ErrorKind::Unreached(libc::EIO), why).about(self.address(name)))
             }

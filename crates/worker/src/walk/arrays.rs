@@ -2,7 +2,7 @@
 //! blocks, and what a block refers to.
 
 use super::cursor::{Cursor, NOWHERE};
-use super::{Found, Kind, LARGEST, Sizes};
+use super::{Kind, LARGEST, ParseOutcome, Sizes};
 
 /// A fixed array.
 #[derive(Clone, Copy, Debug)]
@@ -42,19 +42,22 @@ pub(super) fn fixed_array(at: &mut Cursor<'_>) -> Option<(Fixed, u64)> {
 
 /// Parses the header of a fixed array, which refers to its data block. An array of more than `most` elements is not
 /// followed.
-pub(super) fn fixed(at: &mut Cursor<'_>, most: u64) -> Option<Found> {
+pub(super) fn fixed(at: &mut Cursor<'_>, most: u64) -> Option<ParseOutcome> {
     at.signature(b"FAHD")?;
     at.skip(2)?;
     let (array, addr) = fixed_array(at)?;
     if array.count > most {
-        return Some(Found::Refers(Vec::new()));
+        return Some(ParseOutcome::Refers(Vec::new()));
     }
     // Behind the prefix lie the elements, and a checksum for each page.
     let elements = array.count.checked_mul(array.each.into())?;
     let len = (array.prefix(at.sizes))
         .checked_add(elements)?
         .checked_add(array.pages().checked_mul(4)?)?;
-    Some(Found::Refers(vec![(addr, Kind::Plain(len.min(LARGEST)))]))
+    Some(ParseOutcome::Refers(vec![(
+        addr,
+        Kind::Plain(len.min(LARGEST)),
+    )]))
 }
 
 /// An extensible array.
@@ -168,18 +171,18 @@ pub(super) fn extensible_array(at: &mut Cursor<'_>) -> Option<(Extensible, u64)>
 }
 
 /// Parses the header of an extensible array. An array of more than `most` elements is not followed.
-pub(super) fn extensible(at: &mut Cursor<'_>, most: u64) -> Option<Found> {
+pub(super) fn extensible(at: &mut Cursor<'_>, most: u64) -> Option<ParseOutcome> {
     at.signature(b"EAHD")?;
     at.skip(2)?;
     let (array, addr) = extensible_array(at)?;
-    Some(Found::Refers(match array.set > most {
+    Some(ParseOutcome::Refers(match array.set > most {
         true => Vec::new(),
         false => vec![(addr, Kind::IndexBlock(array))],
     }))
 }
 
 /// Parses the index block, which refers to data blocks and super blocks.
-pub(super) fn index_block(at: &mut Cursor<'_>, array: &Extensible) -> Option<Found> {
+pub(super) fn index_block(at: &mut Cursor<'_>, array: &Extensible) -> Option<ParseOutcome> {
     at.signature(b"EAIB")?;
     at.skip(2 + at.sizes.offset)?;
     at.skip(usize::from(array.in_index) * usize::from(array.each))?;
@@ -202,11 +205,15 @@ pub(super) fn index_block(at: &mut Cursor<'_>, array: &Extensible) -> Option<Fou
             found.push((addr, Kind::SuperBlock(*array, number)));
         }
     }
-    Some(Found::Refers(found))
+    Some(ParseOutcome::Refers(found))
 }
 
 /// Parses a super block, which refers to data blocks.
-pub(super) fn super_block(at: &mut Cursor<'_>, array: &Extensible, number: u32) -> Option<Found> {
+pub(super) fn super_block(
+    at: &mut Cursor<'_>,
+    array: &Extensible,
+    number: u32,
+) -> Option<ParseOutcome> {
     at.signature(b"EASB")?;
     at.skip(2 + at.sizes.offset)?;
     at.skip(usize::from(array.bits.div_ceil(8)))?;
@@ -226,5 +233,5 @@ pub(super) fn super_block(at: &mut Cursor<'_>, array: &Extensible, number: u32) 
             found.push((addr, Kind::Plain(len)));
         }
     }
-    Some(Found::Refers(found))
+    Some(ParseOutcome::Refers(found))
 }

@@ -2,7 +2,7 @@
 
 use super::cursor::{Cursor, NOWHERE};
 use super::header;
-use super::{Found, Kind, Sizes};
+use super::{Kind, ParseOutcome, Sizes};
 
 /// The table of blocks of a heap.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -44,7 +44,7 @@ impl Indirect {
 }
 
 /// Parses the header of a heap.
-pub(super) fn header(at: &mut Cursor<'_>) -> Option<Found> {
+pub(super) fn header(at: &mut Cursor<'_>) -> Option<ParseOutcome> {
     at.signature(b"FRHP")?;
     at.skip(1 + 2)?;
     let filters = at.number(2)?;
@@ -77,11 +77,11 @@ pub(super) fn header(at: &mut Cursor<'_>) -> Option<Found> {
     } else {
         found.push((root, Kind::IndirectBlock(table)));
     }
-    Some(Found::Refers(found))
+    Some(ParseOutcome::Refers(found))
 }
 
 /// Parses an indirect block.
-pub(super) fn indirect(at: &mut Cursor<'_>, table: &Indirect) -> Option<Found> {
+pub(super) fn indirect(at: &mut Cursor<'_>, table: &Indirect) -> Option<ParseOutcome> {
     at.signature(b"FHIB")?;
     at.skip(1 + at.sizes.offset)?;
     at.skip(usize::from(table.bits.div_ceil(8)))?;
@@ -118,7 +118,7 @@ pub(super) fn indirect(at: &mut Cursor<'_>, table: &Indirect) -> Option<Found> {
             }
         }
     }
-    Some(Found::Refers(found))
+    Some(ParseOutcome::Refers(found))
 }
 
 /// Returns the number of rows of an indirect block that stands for this many bytes of the heap.
@@ -132,7 +132,7 @@ fn rows_of(table: &Indirect, len: u64) -> Option<u16> {
 ///
 /// Only the index knows where they begin: the block is searched for everything that has the form of a link message and
 /// a name of text.
-pub(super) fn direct(at: &mut Cursor<'_>, bits: u16) -> Option<Found> {
+pub(super) fn direct(at: &mut Cursor<'_>, bits: u16) -> Option<ParseOutcome> {
     at.signature(b"FHDB")?;
     at.skip(1 + at.sizes.offset)?;
     at.skip(usize::from(bits.div_ceil(8)))?;
@@ -155,5 +155,5 @@ pub(super) fn direct(at: &mut Cursor<'_>, bits: u16) -> Option<Found> {
         }
         from += 1;
     }
-    Some(Found::Refers(found))
+    Some(ParseOutcome::Refers(found))
 }

@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 
 use super::cursor::{Cursor, NOWHERE};
-use super::{Found, Kind, Pages, Sizes};
+use super::{Kind, Pages, ParseOutcome, Sizes};
 
 /// The size in bytes of the largest header, and of its largest part.
 const LARGEST: u64 = 1 << 20;
@@ -200,22 +200,22 @@ fn messages_of<'a>(at: &mut Cursor<'a>) -> Option<Messages<'a>> {
 }
 
 /// Parses an object header of either version.
-pub(super) fn parse(at: &mut Cursor<'_>) -> Option<Found> {
+pub(super) fn parse(at: &mut Cursor<'_>) -> Option<ParseOutcome> {
     Some(match messages_of(at)? {
-        Messages::Larger(whole) => Found::Larger(whole),
+        Messages::Larger(whole) => ParseOutcome::Larger(whole),
         Messages::Here(prefix, bytes) => {
             let mut inner = Cursor::new(bytes, at.sizes);
-            Found::Refers(messages(&mut inner, prefix.version, prefix.flags))
+            ParseOutcome::Refers(messages(&mut inner, prefix.version, prefix.flags))
         }
     })
 }
 
 /// Parses a continuation of a header.
-pub(super) fn part(at: &mut Cursor<'_>, version: u8, flags: u8) -> Option<Found> {
+pub(super) fn part(at: &mut Cursor<'_>, version: u8, flags: u8) -> Option<ParseOutcome> {
     if version == 2 {
         at.signature(b"OCHK")?;
     }
-    Some(Found::Refers(messages(at, version, flags)))
+    Some(ParseOutcome::Refers(messages(at, version, flags)))
 }
 
 /// Returns the references of messages, up to the first invalid message.

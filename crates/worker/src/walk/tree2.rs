@@ -1,7 +1,7 @@
 //! Version 2 B-trees (format specification, III.A.2).
 
 use super::cursor::Cursor;
-use super::{Found, Kind};
+use super::{Kind, ParseOutcome};
 
 /// The number of levels of the deepest tree.
 const DEEPEST: u16 = 32;
@@ -74,14 +74,14 @@ pub(super) fn root(at: &mut Cursor<'_>) -> Option<(u64, Node)> {
 }
 
 /// Parses the header of a tree. A tree of more than `most` chunks is not followed.
-pub(super) fn header(at: &mut Cursor<'_>, most: u64) -> Option<Found> {
+pub(super) fn header(at: &mut Cursor<'_>, most: u64) -> Option<ParseOutcome> {
     at.signature(b"BTHD")?;
     at.skip(1)?;
     let of_chunks = matches!(at.number(1)?, 10 | 11);
     let (addr, root) = root(at)?;
     let many = of_chunks && at.length()? > most;
     let known = root.depth <= DEEPEST && !many;
-    Some(Found::Refers(match known {
+    Some(ParseOutcome::Refers(match known {
         true => vec![(addr, Kind::Tree2Node(root))],
         false => Vec::new(),
     }))
@@ -112,14 +112,14 @@ impl Node {
 }
 
 /// Parses a node, which refers to the nodes below it.
-pub(super) fn node(at: &mut Cursor<'_>, node: &Node) -> Option<Found> {
+pub(super) fn node(at: &mut Cursor<'_>, node: &Node) -> Option<ParseOutcome> {
     if node.depth == 0 {
-        return Some(Found::Refers(Vec::new()));
+        return Some(ParseOutcome::Refers(Vec::new()));
     }
     at.signature(b"BTIN")?;
     at.skip(2)?;
     at.skip(usize::from(node.records) * usize::from(node.record))?;
     let below = node.pointers(at)?.into_iter();
     let below = below.map(|(addr, node)| (addr, Kind::Tree2Node(node)));
-    Some(Found::Refers(below.collect()))
+    Some(ParseOutcome::Refers(below.collect()))
 }

@@ -384,12 +384,12 @@ impl Body {
 }
 
 /// A body as content, with the present length of the body.
-pub(super) struct Written {
+pub(super) struct BodyContent {
     body: Arc<Body>,
     scratch: Arc<Scratch>,
 }
 
-impl Written {
+impl BodyContent {
     /// Creates the content of a body whose space was not given back.
     pub(super) fn new(body: &Arc<Body>) -> Result<Self> {
         Ok(Self {
@@ -399,7 +399,7 @@ impl Written {
     }
 }
 
-impl Content for Written {
+impl Content for BodyContent {
     fn len(&self) -> u64 {
         match &*self.body.source() {
             Some(source) => source.len(),
@@ -451,7 +451,7 @@ impl VirtualFile for ScratchFile {
     }
 
     fn open(&self) -> Result<Arc<dyn Content>> {
-        Ok(Arc::new(Written::new(&self.0)?))
+        Ok(Arc::new(BodyContent::new(&self.0)?))
     }
 
     fn version(&self) -> u64 {

@@ -7,7 +7,7 @@ use std::time::SystemTime;
 
 use xxhash_rust::xxh3::xxh3_64;
 
-use super::body::{Body, Written};
+use super::body::{Body, BodyContent};
 use super::pending::{Path, PendingEntry};
 use super::two_forms::{is_replaced, twins};
 use super::{LOCKS, Waiting, Writer, refused};
@@ -242,7 +242,7 @@ impl Writer {
     /// Returns the parts of the object that a file belongs to; scratch files take precedence over stored parts.
     fn gather(&self, path: &[Vec<u8>], place: &PartPlace, body: &Arc<Body>) -> Result<Gathered> {
         let own = |body: &Arc<Body>, place: PartPlace| -> Result<Part> {
-            let content = Arc::new(Written::new(body)?);
+            let content = Arc::new(BodyContent::new(body)?);
             Ok(Part {
                 place,
                 content,
@@ -456,13 +456,13 @@ fn is_begun(body: &Arc<Body>, place: &PartPlace) -> Result<bool> {
     if len == 0 || place.suffix != ".npy" || !body.state().is_mappable {
         return Ok(len == 0);
     }
-    let header = npy_header(&Written::new(body)?)?;
+    let header = npy_header(&BodyContent::new(body)?)?;
     Ok(header.is_ok_and(|header| header.start == len && header.len > 0))
 }
 
 /// Checks that a file is a whole `.npy`. Fails with EINVAL if it is not.
 fn check_whole(body: &Arc<Body>) -> Result<()> {
-    let content = Written::new(body)?;
+    let content = BodyContent::new(body)?;
     let checked = npy_header(&content)?.and_then(|header| header.check_len(content.len()));
     checked.map_err(|e| refused(libc::EINVAL, &e.to_string()))
 }

@@ -6,12 +6,12 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::SystemTime;
 
-use super::body::{Body, Maker, ScratchFile, Written};
+use super::body::{Body, BodyContent, Maker, ScratchFile};
 use super::commit::FileState;
 use super::pending::{Path, PendingEntry};
 use super::{AttrChange, Flags, FoundBody, WriteHandle, Writer, process_of, refused};
 use crate::mount::fs::reopened::KeptOpen;
-use crate::mount::fs::{Attr, Fs, FsError, FsResult, OpenFile, Opened, ROOT_INO};
+use crate::mount::fs::{Attr, Fs, FsError, FsResult, OpenFile, OpenedFile, ROOT_INO};
 use npyfs_base::error::{Error, ErrorKind, Result};
 use npyfs_core::store::target::Role;
 use npyfs_core::tree::Node;
@@ -90,7 +90,7 @@ impl Fs {
     }
 
     /// Opens a scratch file; returns `None` if it is no longer one.
-    fn open_body(&self, ino: u64, body: &Arc<Body>, flags: Flags) -> Result<Option<Opened>> {
+    fn open_body(&self, ino: u64, body: &Arc<Body>, flags: Flags) -> Result<Option<OpenedFile>> {
         let writer = self.writer()?;
         if writer.pending.add_writer(body, flags).is_none() {
             return Ok(None);
@@ -122,7 +122,7 @@ impl Fs {
         let open = OpenFile {
             ino,
             file: Arc::new(ScratchFile(body.clone())),
-            content: Arc::new(Written::new(body)?),
+            content: Arc::new(BodyContent::new(body)?),
             direct_io: false,
             pattern: Arc::default(),
             kept: None,
@@ -132,7 +132,7 @@ impl Fs {
         };
         let mut files = self.files.write().unwrap_or_else(|e| e.into_inner());
         files.insert(handle, Arc::new(open));
-        Ok(Some(Opened {
+        Ok(Some(OpenedFile {
             handle,
             direct_io: false,
             fresh: false,
@@ -147,7 +147,7 @@ impl Fs {
         name: &OsStr,
         maker: Maker,
         flags: Flags,
-    ) -> FsResult<(Attr, Opened)> {
+    ) -> FsResult<(Attr, OpenedFile)> {
         let create = || {
             let writer = self.writer()?;
             let path = self.path_in(parent, name)?;
@@ -214,7 +214,7 @@ impl Fs {
 
     /// Opens a file for writing. Fails with ESTALE if writing needs another inode: the kernel then looks the path up
     /// again.
-    pub fn open_to_write(&self, ino: u64, flags: Flags) -> FsResult<Opened> {
+    pub fn open_to_write(&self, ino: u64, flags: Flags) -> FsResult<OpenedFile> {
         let open = || {
             let writer = self.writer()?;
             if let Some(body) = self.body_for(ino, flags.thread)?

@@ -12,7 +12,7 @@ use std::sync::{Arc, MutexGuard};
 
 use serde::Serialize;
 
-use super::body::{Body, Maker, Written};
+use super::body::{Body, BodyContent, Maker};
 use super::commit::depth_inside;
 use super::pending::{Path, PendingEntry};
 use super::{Waiting, Writer, refused};
@@ -210,7 +210,7 @@ impl Writer {
                 Some(kept) => (kept.changes, kept.mtime, Some(kept)),
                 None => continue,
             };
-            let content = Arc::new(Written::new(body)?);
+            let content = Arc::new(BodyContent::new(body)?);
             parts.push(Unstored {
                 part: Part {
                     place: place.clone(),

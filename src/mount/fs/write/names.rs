@@ -20,7 +20,7 @@ use super::{Writer, refused};
 use crate::mount::fs::{Attr, Fs, FsResult};
 use npyfs_base::error::{Error, ErrorKind, Result};
 use npyfs_core::store::part::PartPlace;
-use npyfs_core::store::target::{Deletion, Made, Role, StoreOutcome};
+use npyfs_core::store::target::{Deletion, DirectoryOutcome, Role, StoreOutcome};
 use npyfs_core::tree::name::SUFFIXES;
 use npyfs_core::tree::{Directory, Node};
 
@@ -269,8 +269,10 @@ impl Writer {
         self.pending.touch_above(path);
         let mut entries = self.pending.entries();
         match made {
-            Made::Stored => entries.remove(path),
-            Made::Scratch => entries.insert(path.to_vec(), PendingEntry::Directory(now)),
+            DirectoryOutcome::Stored => entries.remove(path),
+            DirectoryOutcome::Scratch => {
+                entries.insert(path.to_vec(), PendingEntry::Directory(now))
+            }
         };
         drop(entries);
         self.pending.renew();

@@ -13,7 +13,7 @@ use super::body::{Body, BodyState, ScratchFile};
 use super::two_forms::file_beside;
 use npyfs_base::error::Result;
 use npyfs_core::store::target::Target;
-use npyfs_core::tree::overlay::{self, Added, Overlay};
+use npyfs_core::tree::overlay::{self, AddedEntries, Overlay};
 use npyfs_core::tree::{Directory, Node};
 use npyfs_io::file::Ownership;
 
@@ -414,8 +414,8 @@ impl Overlay for PendingDirectory {
         }
     }
 
-    fn all_added(&self) -> Result<Added> {
-        let mut added = Added::default();
+    fn all_added(&self) -> Result<AddedEntries> {
+        let mut added = AddedEntries::default();
         for (name, entry) in self.entries() {
             match entry {
                 PendingEntry::File(body) => {

@@ -9,7 +9,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use super::Writer;
-use super::body::{Body, Written};
+use super::body::{Body, BodyContent};
 use super::pending::{Path, PendingEntry};
 use npyfs_base::error::Result;
 use npyfs_core::tree::{Directory, Node};
@@ -90,7 +90,7 @@ impl Writer {
         let Ok(stored) = file.open() else {
             return Ok(false);
         };
-        Ok(are_equal(&*stored, &Written::new(body)?).unwrap_or(false))
+        Ok(are_equal(&*stored, &BodyContent::new(body)?).unwrap_or(false))
     }
 
     /// Returns all shown entries below a path, and the file beside it.

@@ -100,7 +100,7 @@ pub struct StoredForm<'a> {
 
 /// How a dataset should be stored.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Wish {
+pub enum WantedLayout {
     /// Unchanged.
     Keep,
     /// Together.
@@ -134,14 +134,14 @@ impl Layout {
     }
 
     /// Returns how a dataset should be stored.
-    pub fn wish(&self, of: &StoredForm<'_>) -> Wish {
+    pub fn wish(&self, of: &StoredForm<'_>) -> WantedLayout {
         let size = of
             .shape
             .iter()
             .try_fold(of.element, |bytes, &n| bytes.checked_mul(n))
             .unwrap_or(u64::MAX);
         if of.shape.is_empty() {
-            return Wish::Keep;
+            return WantedLayout::Keep;
         }
         let is_small = size < SMALLEST;
         let coding = |usual| match self.method {
@@ -151,32 +151,34 @@ impl Layout {
         };
         let rows = |bytes| row_block(of.shape, of.element, bytes);
         match (self.purpose, self.method) {
-            (None, None) => Wish::Keep,
+            (None, None) => WantedLayout::Keep,
             (None, Some(Method::Off)) => match of.chunk {
                 Some(chunk) if of.filtered && (of.growing || of.unwritten) => {
-                    Wish::Chunked(chunk.to_vec(), Coding::Plain)
+                    WantedLayout::Chunked(chunk.to_vec(), Coding::Plain)
                 }
-                Some(_) if of.filtered => Wish::Contiguous,
-                _ => Wish::Keep,
+                Some(_) if of.filtered => WantedLayout::Contiguous,
+                _ => WantedLayout::Keep,
             },
-            _ if size == 0 => Wish::Keep,
-            (Some(Purpose::Mmap), _) if of.contiguous => Wish::Keep,
-            (Some(Purpose::Mmap), _) => Wish::Contiguous,
-            _ if is_small => Wish::Keep,
-            (None, Some(Method::With(method))) => Wish::Chunked(rows(CHUNK), Coding::With(method)),
+            _ if size == 0 => WantedLayout::Keep,
+            (Some(Purpose::Mmap), _) if of.contiguous => WantedLayout::Keep,
+            (Some(Purpose::Mmap), _) => WantedLayout::Contiguous,
+            _ if is_small => WantedLayout::Keep,
+            (None, Some(Method::With(method))) => {
+                WantedLayout::Chunked(rows(CHUNK), Coding::With(method))
+            }
             (Some(Purpose::Samples), _) => {
                 let chunk = samples(of.shape, of.element);
                 match coding(Coding::Fastest) {
                     // Samples are contiguous without chunks, too.
-                    Coding::Plain if of.fits_contiguous() => Wish::Contiguous,
-                    coding => Wish::Chunked(chunk, coding),
+                    Coding::Plain if of.fits_contiguous() => WantedLayout::Contiguous,
+                    coding => WantedLayout::Chunked(chunk, coding),
                 }
             }
             (Some(Purpose::Archive), _) => {
-                Wish::Chunked(rows(ARCHIVED), coding(Coding::With(Compression::Gzip(9))))
+                WantedLayout::Chunked(rows(ARCHIVED), coding(Coding::With(Compression::Gzip(9))))
             }
             (Some(Purpose::Cloud), _) => {
-                Wish::Chunked(fetched(of), coding(Coding::With(Compression::Gzip(4))))
+                WantedLayout::Chunked(fetched(of), coding(Coding::With(Compression::Gzip(4))))
             }
         }
     }
@@ -265,15 +267,15 @@ mod tests {
     fn compression_is_undone_as_the_shape_asks() {
         let off = layout("", "off");
         let mut stored = form(&[100, 100], Some(&[10, 100]));
-        assert_eq!(off.wish(&stored), Wish::Contiguous);
+        assert_eq!(off.wish(&stored), WantedLayout::Contiguous);
         stored.growing = true;
-        let chunked = Wish::Chunked(vec![10, 100], Coding::Plain);
+        let chunked = WantedLayout::Chunked(vec![10, 100], Coding::Plain);
         assert_eq!(off.wish(&stored), chunked);
         (stored.growing, stored.unwritten) = (false, true);
         assert_eq!(off.wish(&stored), chunked);
         stored.filtered = false;
-        assert_eq!(off.wish(&stored), Wish::Keep);
-        assert_eq!(off.wish(&form(&[100, 100], None)), Wish::Keep);
+        assert_eq!(off.wish(&stored), WantedLayout::Keep);
+        assert_eq!(off.wish(&form(&[100, 100], None)), WantedLayout::Keep);
         let mut empty = form(&[0, 100], Some(&[10, 100]));
         empty.unwritten = true;
         assert_eq!(off.wish(&empty), chunked);
@@ -282,7 +284,7 @@ mod tests {
     #[test]
     fn samples_are_whole_and_small_ones_together() {
         let wish = |shape: &[u64]| match layout("samples", "").wish(&form(shape, None)) {
-            Wish::Chunked(chunk, Coding::Fastest) => chunk,
+            WantedLayout::Chunked(chunk, Coding::Fastest) => chunk,
             other => panic!("{other:?}"),
         };
         // Samples of 1 MiB, 40 000 bytes, 4 bytes and 64 MiB.
@@ -292,17 +294,23 @@ mod tests {
         assert_eq!(wish(&[9, 4, 1 << 20, 4]), [1, 1, 1 << 20, 4]);
         let mut stored = form(&[90, 100, 100], None);
         let plain = layout("samples", "off").wish(&stored);
-        assert_eq!(plain, Wish::Contiguous);
+        assert_eq!(plain, WantedLayout::Contiguous);
         stored.growing = true;
         let plain = layout("samples", "off").wish(&stored);
-        assert_eq!(plain, Wish::Chunked(vec![6, 100, 100], Coding::Plain));
-        assert_eq!(layout("samples", "").wish(&form(&[9, 9], None)), Wish::Keep);
+        assert_eq!(
+            plain,
+            WantedLayout::Chunked(vec![6, 100, 100], Coding::Plain)
+        );
+        assert_eq!(
+            layout("samples", "").wish(&form(&[9, 9], None)),
+            WantedLayout::Keep
+        );
     }
 
     #[test]
     fn chunks_for_a_network_keep_their_shape() {
         let wish = |shape: &[u64], chunk| match layout("cloud", "").wish(&form(shape, chunk)) {
-            Wish::Chunked(chunk, _) => chunk,
+            WantedLayout::Chunked(chunk, _) => chunk,
             other => panic!("{other:?}"),
         };
         assert_eq!(wish(&[1 << 20, 64], None), [16384, 64]);
@@ -316,9 +324,9 @@ mod tests {
     #[test]
     fn what_is_contiguous_is_as_mmap_wants_it() {
         let mmap = layout("mmap", "");
-        assert_eq!(mmap.wish(&form(&[3], None)), Wish::Keep);
-        assert_eq!(mmap.wish(&form(&[3], Some(&[3]))), Wish::Contiguous);
-        assert_eq!(mmap.wish(&form(&[0], Some(&[3]))), Wish::Keep);
-        assert_eq!(mmap.wish(&form(&[], None)), Wish::Keep);
+        assert_eq!(mmap.wish(&form(&[3], None)), WantedLayout::Keep);
+        assert_eq!(mmap.wish(&form(&[3], Some(&[3]))), WantedLayout::Contiguous);
+        assert_eq!(mmap.wish(&form(&[0], Some(&[3]))), WantedLayout::Keep);
+        assert_eq!(mmap.wish(&form(&[], None)), WantedLayout::Keep);
     }
 }

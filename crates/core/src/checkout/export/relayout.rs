@@ -11,7 +11,7 @@ use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
 use super::Progress;
-use super::layout::{Coding, Layout, Purpose, StoredForm, Wish, sample_bytes};
+use super::layout::{Coding, Layout, Purpose, StoredForm, WantedLayout, sample_bytes};
 use super::measure::{self, Sample};
 use crate::dataset::grid::row_block;
 use crate::store::chunked::{self, ChunkedDataset, ChunkedElements};
@@ -51,7 +51,7 @@ pub(in crate::checkout) struct Relayout<'a> {
 }
 
 /// The result of rewriting a file.
-pub(in crate::checkout) struct Relaid {
+pub(in crate::checkout) struct RelayoutResult {
     /// The file with the result.
     pub(in crate::checkout) file: PathBuf,
     /// Datasets whose layout differs from the requested one, with the reasons.
@@ -60,7 +60,7 @@ pub(in crate::checkout) struct Relaid {
     pub(in crate::checkout) chosen: Vec<String>,
 }
 
-impl Relaid {
+impl RelayoutResult {
     /// Returns the result for a file that is not rewritten.
     pub(in crate::checkout) fn unchanged(part: &Path) -> Self {
         Self {
@@ -86,7 +86,7 @@ fn name(path: &ObjectPath) -> String {
 
 impl Relayout<'_> {
     /// Rewrites the file.
-    pub(in crate::checkout) fn run(mut self) -> Result<Relaid> {
+    pub(in crate::checkout) fn run(mut self) -> Result<RelayoutResult> {
         let (mut found, others) = self.editor.datasets(&self.file()?)?;
         let mut times: HashMap<u64, u32> = HashMap::new();
         for dataset in &found {
@@ -103,7 +103,7 @@ impl Relayout<'_> {
             let wish = self.layout.wish(&stored(&dataset, &details));
             metadata = metadata.saturating_add(metadata_of(&dataset, &details, &wish));
             match wish {
-                Wish::Keep => {}
+                WantedLayout::Keep => {}
                 _ if times.get(&dataset.addr()).is_some_and(|&n| n > 1) => {
                     kept.push((name(&dataset.path), "several names lead to it".to_owned()));
                 }
@@ -140,7 +140,7 @@ impl Relayout<'_> {
         done(self.editor, &gathered, step, &Vec::new())?;
         // libhdf5 does not copy the user block.
         head.copy(&new, 0)?;
-        Ok(Relaid {
+        Ok(RelayoutResult {
             file: gathered,
             kept,
             chosen: choice.said,
@@ -183,19 +183,19 @@ impl Relayout<'_> {
         &mut self,
         dataset: &Recodable,
         details: &Details,
-        wish: &Wish,
+        wish: &WantedLayout,
         choice: &mut Choice,
     ) -> Result<std::result::Result<(), &'static str>> {
         let file = self.file()?;
         let found = self.editor.elements(&file, dataset)?;
         let recent = self.layout.purpose == Some(Purpose::Cloud);
         let (mut chunk, coding) = match wish {
-            Wish::Keep => return Ok(Ok(())),
-            Wish::Contiguous if matches!(found, Elements::Unwritten) => {
+            WantedLayout::Keep => return Ok(Ok(())),
+            WantedLayout::Contiguous if matches!(found, Elements::Unwritten) => {
                 return Ok(Err("nothing was ever written to it"));
             }
-            Wish::Contiguous => (None, Coding::Plain),
-            Wish::Chunked(chunk, coding) => (Some(chunk.clone()), *coding),
+            WantedLayout::Contiguous => (None, Coding::Plain),
+            WantedLayout::Chunked(chunk, coding) => (Some(chunk.clone()), *coding),
         };
         let work = Work {
             part: self.part,
@@ -267,11 +267,11 @@ fn stored<'a>(dataset: &'a Recodable, details: &'a Details) -> StoredForm<'a> {
 }
 
 /// Returns the approximate bytes of metadata of a dataset in the new file.
-fn metadata_of(dataset: &Recodable, details: &Details, wish: &Wish) -> u64 {
+fn metadata_of(dataset: &Recodable, details: &Details, wish: &WantedLayout) -> u64 {
     let chunk = match wish {
-        Wish::Keep => details.chunks.as_deref(),
-        Wish::Contiguous => None,
-        Wish::Chunked(chunk, _) => Some(chunk.as_slice()),
+        WantedLayout::Keep => details.chunks.as_deref(),
+        WantedLayout::Contiguous => None,
+        WantedLayout::Chunked(chunk, _) => Some(chunk.as_slice()),
     };
     let along = chunk.into_iter().flat_map(|chunk| {
         let dims = dataset.shape.iter().zip(chunk);

@@ -13,10 +13,10 @@ use std::time::SystemTime;
 use super::commits::{self, CommitRecords, LayerCommit};
 use super::committed_layers::{committed, layers, on_top, recorded_changes};
 use super::location::{self, CheckoutsPlace, LeftBehind, base_files, base_object};
-use super::snapshot::{self, Known};
+use super::snapshot::{self, KnownCommits};
 use crate::checkout::layer::Layer;
 use crate::checkout::layer::lock::{self as layer_lock, LayerLock};
-use crate::checkout::mirror::{Mirror, Wanted};
+use crate::checkout::mirror::{Mirror, RequiredState};
 use crate::checkout::records::index::{self, BaseFile, IndexChanges, LayerBase, nanoseconds};
 use crate::checkout::records::layer_files::LayerFiles;
 use crate::checkout::records::names::{check_name, checkout_of, is_name, name_of};
@@ -177,15 +177,15 @@ impl Checkouts {
 
     /// Opens the directory; `None` if it does not exist.
     pub(in crate::checkout) fn opened(&self) -> Result<Option<Dir>> {
-        self.opened_for(Wanted::Anything)
+        self.opened_for(RequiredState::Anything)
     }
 
     /// Opens the directory to read the commits; `None` if there are none.
     pub(in crate::checkout) fn opened_to_read(&self) -> Result<Option<Dir>> {
-        self.opened_for(Wanted::Commits)
+        self.opened_for(RequiredState::Commits)
     }
 
-    fn opened_for(&self, wanted: Wanted) -> Result<Option<Dir>> {
+    fn opened_for(&self, wanted: RequiredState) -> Result<Option<Dir>> {
         if let Some(address) = self.place.bucket() {
             let opened = Mirror::open(self.dir(), address, &self.remote, wanted);
             return match opened {
@@ -205,7 +205,7 @@ impl Checkouts {
         let Some(address) = self.place.bucket() else {
             return self.place.make(&self.rights, storage);
         };
-        let made = Mirror::open(self.dir(), address, &self.remote, Wanted::Place)?;
+        let made = Mirror::open(self.dir(), address, &self.remote, RequiredState::Place)?;
         made.ok_or_else(|| Error::damaged("it was made just now, and is gone"))
     }
 
@@ -221,7 +221,7 @@ impl Checkouts {
     /// lock.
     pub(in crate::checkout) fn committed_to_show(&self) -> Result<Vec<LayerFiles>> {
         match self.opened_to_read()? {
-            Some(dir) => Ok(Known::with_layers(&dir)?.layers),
+            Some(dir) => Ok(KnownCommits::with_layers(&dir)?.layers),
             None => Ok(Vec::new()),
         }
     }
@@ -236,7 +236,7 @@ impl Checkouts {
         storage: Arc<dyn Storage>,
         creator: impl Fn(&Dir) -> Creator,
     ) -> Result<OpenCheckout> {
-        self.open_on(Known::in_full, name, storage, creator)
+        self.open_on(KnownCommits::in_full, name, storage, creator)
     }
 
     /// Opens the checkout `name` as `open` does, for a view: entries of the layers below may be missing that no view
@@ -247,12 +247,12 @@ impl Checkouts {
         storage: Arc<dyn Storage>,
         creator: impl Fn(&Dir) -> Creator,
     ) -> Result<OpenCheckout> {
-        self.open_on(Known::with_layers, name, storage, creator)
+        self.open_on(KnownCommits::with_layers, name, storage, creator)
     }
 
     fn open_on(
         &self,
-        read: fn(&Dir) -> Result<Known>,
+        read: fn(&Dir) -> Result<KnownCommits>,
         name: &str,
         storage: Arc<dyn Storage>,
         creator: impl Fn(&Dir) -> Creator,
@@ -265,7 +265,7 @@ impl Checkouts {
         let (layer, commits, mut below) = loop {
             let all = read(&dir)?;
             let layer = dir.make(&free_layer(name, all.names()))?.0;
-            let Known { commits, layers } = all;
+            let KnownCommits { commits, layers } = all;
             // If there is no index, the name of the directory may not be durable yet.
             if layer.metadata(index::NAME).is_err() {
                 storage.sync_dir(&dir).map_err(about)?;
@@ -280,7 +280,7 @@ impl Checkouts {
         };
         // What it restores may be missing.
         if snapshot::is_folded(&below) && !layer.recorded().restored.is_empty() {
-            below = Known::in_full(&dir)?.layers;
+            below = KnownCommits::in_full(&dir)?.layers;
             below.truncate(commits.len());
         }
         drop(lock);
@@ -340,7 +340,7 @@ impl Checkouts {
             });
         };
         let layer = match is_name(name) {
-            true => dir.below(&free_layer(name, Known::read(&dir)?.names())),
+            true => dir.below(&free_layer(name, KnownCommits::read(&dir)?.names())),
             false => return Ok(MissingBefore::default()),
         };
         Ok(MissingBefore {
@@ -361,7 +361,7 @@ impl Checkouts {
         };
         if missing.layer && is_name(name) {
             let _lock = commits::lock(&dir)?;
-            let layer = free_layer(name, Known::read(&dir)?.names());
+            let layer = free_layer(name, KnownCommits::read(&dir)?.names());
             match dir.below(&layer) {
                 Err(e) if e.kind == ErrorKind::NotFound => {}
                 opened => remove_unused(&opened?)?,
@@ -498,7 +498,7 @@ impl Checkouts {
         let Some(dir) = self.opened_to_read()? else {
             return Ok((CommitRecords::default(), Vec::new()));
         };
-        let Known { commits, layers } = Known::in_full(&dir)?;
+        let KnownCommits { commits, layers } = KnownCommits::in_full(&dir)?;
         Ok((commits, layers))
     }
 

@@ -66,7 +66,7 @@ pub fn on_top(dir: &Dir, changes: IndexChanges, below: &[LayerFiles]) -> Result<
     let mut files = undated(dir, changes, below)?;
     let written = || {
         Some(index::nanoseconds(
-            dir.look(index::NAME).ok()?.modified().ok()?,
+            dir.metadata_here(index::NAME).ok()?.modified().ok()?,
         ))
     };
     files.date_deletions(written);

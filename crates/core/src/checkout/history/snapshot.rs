@@ -44,7 +44,7 @@ type Stores = Arc<BTreeMap<String, StoreIdentity>>;
 /// The first record: the commits, oldest first.
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Folded {
+struct FoldedCommits {
     /// Their ids, one after the other.
     ids: String,
     /// The names of their layers.
@@ -90,7 +90,7 @@ struct DirectoryAt {
 }
 
 enum Record {
-    Folded(Folded),
+    Folded(FoldedCommits),
     Stores(StoresFrom),
     Directory(DirectoryAt),
     Entry(EntryAt),
@@ -119,14 +119,14 @@ impl LogRecord for Record {
 }
 
 /// The commits of a store and their layers, as far as they are read.
-pub(in crate::checkout) struct Known {
+pub(in crate::checkout) struct KnownCommits {
     /// All commits, of which the first ones may be in `layers` alone.
     pub commits: CommitRecords,
     /// The layers of the first commits.
     pub layers: Vec<LayerFiles>,
 }
 
-impl Known {
+impl KnownCommits {
     /// Reads the commits below `top`, the directory of a store's checkouts; the first ones from its snapshot.
     pub(in crate::checkout) fn read(top: &Dir) -> Result<Self> {
         if let Some(layers) = read(top)
@@ -324,7 +324,7 @@ fn write(top: &Dir, layers: &[LayerFiles]) -> Result<()> {
 fn records(layers: &[LayerFiles]) -> Result<Vec<Record>> {
     let strange = || Error::damaged("a layer that is not committed");
     let ids = layers.iter().map(|layer| Some(layer.commit?.to_string()));
-    let mut records = vec![Record::Folded(Folded {
+    let mut records = vec![Record::Folded(FoldedCommits {
         ids: ids.collect::<Option<_>>().ok_or_else(strange)?,
         layers: layers.iter().map(|layer| layer.name.clone()).collect(),
         records: 0,

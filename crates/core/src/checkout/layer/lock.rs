@@ -31,7 +31,7 @@ const CHECKED: Duration = Duration::from_secs(5);
 /// The right to write in a layer; released on drop.
 #[derive(Debug)]
 pub struct LayerLock {
-    held: Arc<Held>,
+    held: Arc<LockedFile>,
     /// The lease that excludes other hosts, if the layer is in a bucket.
     lease: Option<Lease>,
 }
@@ -65,7 +65,7 @@ impl LayerLock {
             None => None,
         };
         Ok(Self {
-            held: Arc::new(Held::new(file)),
+            held: Arc::new(LockedFile::new(file)),
             lease,
         })
     }
@@ -111,7 +111,7 @@ impl LayerLock {
                 None => return Ok(None),
                 Some((file, true)) => {
                     return Ok(Some(Self {
-                        held: Arc::new(Held::new(file)),
+                        held: Arc::new(LockedFile::new(file)),
                         lease: None,
                     }));
                 }
@@ -138,7 +138,7 @@ impl LayerLock {
 
 /// The locked file.
 #[derive(Debug)]
-struct Held {
+struct LockedFile {
     file: File,
     /// When the lock was last known to hold, or why it is lost.
     seen: Mutex<Result<Duration>>,
@@ -151,7 +151,7 @@ fn clock() -> Duration {
     Duration::new(seconds, u32::try_from(now.tv_nsec).unwrap_or(0))
 }
 
-impl Held {
+impl LockedFile {
     fn new(file: File) -> Self {
         let seen = Mutex::new(Ok(clock()));
         Self { file, seen }
@@ -190,7 +190,7 @@ impl Held {
 /// The storage of a layer in a directory to which other hosts write.
 struct Fenced {
     /// Not needed for what is removed after the layer is closed.
-    held: Weak<Held>,
+    held: Weak<LockedFile>,
     storage: Arc<dyn Storage>,
 }
 
@@ -312,7 +312,9 @@ mod tests {
         let dir = Dir::own(top.path());
         std::fs::write(top.path().join("there"), "").unwrap();
         // A file that takes no writes, as that of a lock which a server has ended.
-        let held = Arc::new(Held::new(File::open(top.path().join("there")).unwrap()));
+        let held = Arc::new(LockedFile::new(
+            File::open(top.path().join("there")).unwrap(),
+        ));
         let fenced = Fenced {
             held: Arc::downgrade(&held),
             storage: Arc::new(Disk),
@@ -336,7 +338,7 @@ mod tests {
     #[test]
     fn a_full_disk_is_no_lost_lock() {
         let full = File::options().write(true).open("/dev/full").unwrap();
-        let held = Held::new(full);
+        let held = LockedFile::new(full);
         *held.seen.lock() = Ok(Duration::ZERO);
         let refused = held.check().unwrap_err();
         assert_eq!(refused.raw_os_error(), Some(libc::ENOSPC));

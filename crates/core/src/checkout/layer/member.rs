@@ -165,7 +165,7 @@ fn give_name(
     storage: &dyn Storage,
 ) -> Result<File> {
     let given = match content.scratch() {
-        Some((scratch, 0)) => scratch.give(|file| Ok(storage.link(file, dir, to).is_ok()))?,
+        Some((scratch, 0)) => scratch.hand_over(|file| Ok(storage.link(file, dir, to).is_ok()))?,
         _ => None,
     };
     let file = match given {

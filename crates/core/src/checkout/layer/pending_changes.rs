@@ -53,14 +53,14 @@ pub struct PendingChange {
     pub old: Option<Arc<StoredObject>>,
     /// The previous entry, if the layer had one.
     before: Option<PathState>,
-    settled: Settled,
+    settled: FinalFlag,
 }
 
 /// A flag for the thread that made a change: the change is final.
 #[derive(Clone, Debug, Default)]
-pub struct Settled(Arc<AtomicBool>);
+pub struct FinalFlag(Arc<AtomicBool>);
 
-impl Settled {
+impl FinalFlag {
     /// Returns true if the change is final.
     pub fn is(&self) -> bool {
         self.0.load(Ordering::Acquire)
@@ -133,14 +133,14 @@ impl PendingChanges {
     }
 
     /// Records a change.
-    pub fn change(&mut self, record: ObjectChange, file: Option<File>) -> Result<Settled> {
+    pub fn change(&mut self, record: ObjectChange, file: Option<File>) -> Result<FinalFlag> {
         self.check()?;
         let new = record.stored.as_ref().map(|stored| stored.file);
         let before = self.get(&record.path).cloned();
         let old = before.clone().flatten();
         self.changed
             .insert(record.path.clone(), record.stored.clone());
-        let settled = Settled::default();
+        let settled = FinalFlag::default();
         self.waiting.push(PendingChange {
             old: old.filter(|old| Some(old.file) != new),
             record,
@@ -254,7 +254,7 @@ impl PendingChanges {
     }
 
     /// Withdraws a waiting change. Returns the file that is no longer needed then, if any.
-    pub fn withdraw(&mut self, settled: &Settled) -> Option<Arc<StoredObject>> {
+    pub fn withdraw(&mut self, settled: &FinalFlag) -> Option<Arc<StoredObject>> {
         let is_it = |waiting: &PendingChange| Arc::ptr_eq(&waiting.settled.0, &settled.0);
         let at = self.waiting.iter().position(is_it)?;
         let PendingChange { record, before, .. } = self.waiting.remove(at);

@@ -90,7 +90,7 @@ pub struct Lease {
 }
 
 /// The state that a new lease follows.
-pub(super) enum Follows {
+pub(super) enum PriorState {
     /// Any earlier lease, or none.
     Any,
     /// The last lease of this copy, under which the bucket had these files. Another host may take it first.
@@ -103,12 +103,12 @@ struct Shared {
     prefix: Prefix,
     number: u64,
     record: LeaseRecord,
-    now: Mutex<Now>,
+    now: Mutex<Confirmation>,
     changed: Condvar,
 }
 
 #[derive(Debug)]
-struct Now {
+struct Confirmation {
     /// The time when the bucket last confirmed the lease.
     written: Instant,
     /// The longest interval between two confirmations.
@@ -117,7 +117,7 @@ struct Now {
     lost: Option<Error>,
 }
 
-impl Now {
+impl Confirmation {
     fn new(written: Instant) -> Self {
         Self {
             written,
@@ -171,7 +171,7 @@ impl Lease {
         mirror: &Mirror,
         prefix: Prefix,
         copy: String,
-        follows: Follows,
+        follows: PriorState,
     ) -> Result<(Self, Option<LayerState>)> {
         let record = LeaseRecord {
             state: LeaseState::Held,
@@ -180,7 +180,7 @@ impl Lease {
             write: super::unique()?,
         };
         let bytes = record.print()?;
-        if let Follows::Own(last, there) = follows
+        if let PriorState::Own(last, there) = follows
             && prefix.create_own(&object(last.saturating_add(1)), &bytes)?
         {
             let lease = Self::begin(prefix, last.saturating_add(1), record, there)?;
@@ -217,7 +217,7 @@ impl Lease {
             prefix,
             number,
             record,
-            now: Mutex::new(Now::new(Instant::now())),
+            now: Mutex::new(Confirmation::new(Instant::now())),
             changed: Condvar::new(),
         });
         let own = shared.clone();
@@ -478,7 +478,7 @@ mod tests {
     fn the_silence_is_remembered_when_the_lease_is_written_again() {
         let seconds = Duration::from_secs;
         let begun = Instant::now();
-        let mut now = Now::new(begun);
+        let mut now = Confirmation::new(begun);
         now.wrote(begun + seconds(15));
         assert_eq!(now.silence(begun + seconds(20)), seconds(15));
         now.wrote(begun + seconds(77));

@@ -150,7 +150,7 @@ impl Upload {
             if self.files.contains_key(name) {
                 continue;
             }
-            let file = match dir.look(name) {
+            let file = match dir.metadata_here(name) {
                 // It has been replaced in the meantime: a later line says so.
                 Err(e) if e.kind == ErrorKind::NotFound => continue,
                 meta => meta.and_then(|_| dir.read(name))?,

@@ -44,7 +44,7 @@ pub enum Side {
 
 /// The options of a commit.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
-pub struct Wish {
+pub struct CommitOptions {
     /// The side that wins when two commits changed the same object; `None`: the commit is refused.
     pub side: Option<Side>,
     /// Whether incomplete objects are dropped, and objects that no longer fit the store are ignored.
@@ -119,7 +119,7 @@ pub type Laying<'a> = &'a dyn Fn(Vec<LayerFiles>) -> Result<Box<dyn Outcome>>;
 
 /// The options of a commit, and the checks of the store.
 pub(in crate::checkout) struct CommitJudge<'a> {
-    pub wish: &'a Wish,
+    pub wish: &'a CommitOptions,
     pub is_group: IsGroup<'a>,
     pub lay: Laying<'a>,
 }
@@ -252,7 +252,7 @@ impl<'a> Candidate<'a> {
     /// fit the store, unless they are left out.
     pub fn commit(
         self,
-        wish: &Wish,
+        wish: &CommitOptions,
         is_group: IsGroup<'_>,
         lay: Laying<'_>,
     ) -> std::result::Result<Committed, CommitRefusal> {
@@ -575,7 +575,7 @@ pub struct CommitRequest {
     /// Distinguishes the request from others.
     pub request: String,
     /// The request.
-    pub wish: Wish,
+    pub wish: CommitOptions,
 }
 
 /// The result for a request.

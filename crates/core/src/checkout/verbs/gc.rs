@@ -621,7 +621,7 @@ fn left(dir: &Dir, layer: &str, commits: &[LayerCommit]) -> Result<Option<(Strin
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::checkout::verbs::commit::Wish;
+    use crate::checkout::verbs::commit::CommitOptions;
     use crate::checkout::verbs::commit::tests::{GOOD, commit_with, place as checkouts_of_nobody};
     use crate::store::object::NewFile;
     use npyfs_io::storage::Disk;
@@ -741,7 +741,7 @@ mod tests {
                 let now = SystemTime::now();
                 layer.put("x", &NewFile::default(), now).unwrap();
             }
-            let wish = Wish::default();
+            let wish = CommitOptions::default();
             let done = commit_with(&checkouts, "a", &wish, disk.clone(), &|_, _| false, GOOD);
             done.unwrap();
             let before = names(checkouts.dir());
@@ -790,7 +790,7 @@ mod tests {
                 .unwrap();
         }
         drop(layer);
-        let wish = Wish::default();
+        let wish = CommitOptions::default();
         let done = commit_with(&checkouts, "a", &wish, disk.clone(), &|_, _| false, GOOD);
         done.unwrap();
         let index = checkouts.dir().join("a").join(index::NAME);

@@ -127,7 +127,7 @@ fn restore_in(
     let mut touched = BTreeSet::new();
     let (under, then) = (
         look(below),
-        number.map(|number| Then::new(below, number, look)),
+        number.map(|number| PastStore::new(below, number, look)),
     );
     let mut found = Vec::new();
     for path in wish.paths {
@@ -244,13 +244,13 @@ impl State {
 }
 
 /// The store as it was after a commit.
-struct Then<'a> {
+struct PastStore<'a> {
     layers: &'a [LayerFiles],
     view: Arc<View>,
     states: ObjectStates,
 }
 
-impl<'a> Then<'a> {
+impl<'a> PastStore<'a> {
     fn new(below: &'a [LayerFiles], number: usize, look: Look<'_>) -> Self {
         let layers = &below[..number.min(below.len())];
         Self {

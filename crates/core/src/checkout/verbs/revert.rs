@@ -346,7 +346,7 @@ fn sweep(top: &Dir, commits: &[LayerCommit]) -> Result<()> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::commit::Wish;
+    use super::super::commit::CommitOptions;
     use super::super::commit::tests::{GOOD, commit_with, place};
     use super::*;
     use crate::checkout::history::checkouts::OpenCheckout;
@@ -374,7 +374,7 @@ mod tests {
             }
         }
         drop(layer);
-        let wish = Wish::default();
+        let wish = CommitOptions::default();
         let done = commit_with(checkouts, name, &wish, Arc::new(Disk), &|_, _| false, GOOD);
         done.unwrap();
         all(checkouts).pop().unwrap().id

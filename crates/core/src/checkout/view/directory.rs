@@ -14,7 +14,7 @@ use crate::store::against;
 use crate::store::encode::ucs4;
 use crate::tree::array::{ArrayDescription, Presence, StoredArray};
 use crate::tree::name::{unescape, visible_with};
-use crate::tree::overlay::{self, Added, Overlay};
+use crate::tree::overlay::{self, AddedEntries, Overlay};
 use crate::tree::prefix;
 use crate::tree::{Directory, Node, Scales, VirtualFile, info};
 use npyfs_base::error::{Result, readable};
@@ -202,12 +202,12 @@ impl Overlay for ViewDirectory {
         is_above.then(|| self.directory(key, None, None))
     }
 
-    fn all_added(&self) -> Result<Added> {
+    fn all_added(&self) -> Result<AddedEntries> {
         let names = self.implied();
         let shown = names.iter().map(|name| self.view.shown_name(name));
-        let mut added = Added {
+        let mut added = AddedEntries {
             implied: shown.collect(),
-            ..Added::default()
+            ..AddedEntries::default()
         };
         for (key, said) in self.keys() {
             let KeyState::Object(object) = said else {

@@ -241,8 +241,8 @@ impl VirtualFile for UnopenedFile {
         };
         self.object
             .dir
-            .look(&file)
-            .or_else(|_| self.object.dir.look(index::NAME))
+            .metadata_here(&file)
+            .or_else(|_| self.object.dir.metadata_here(index::NAME))
             .or_else(|e| {
                 self.object
                     .dir

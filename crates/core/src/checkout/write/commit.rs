@@ -9,7 +9,7 @@ use std::time::SystemTime;
 
 use serde_json::Value as Json;
 
-use super::{Current, LayerTarget, creator};
+use super::{CurrentLayer, LayerTarget, creator};
 use crate::checkout::history::checkouts::{free_layer, remove_with};
 use crate::checkout::history::commits::{self, Commits};
 use crate::checkout::history::snapshot;
@@ -17,8 +17,8 @@ use crate::checkout::layer::{Layer, lock};
 use crate::checkout::records::index::{self, IndexChanges, LayerBase, nanoseconds};
 use crate::checkout::records::layer_files::LayerFiles;
 use crate::checkout::verbs::commit::{
-    CommitJudge, CommitRefusal, CommitReport, CommitRequest, Committed, CommittedLayer, Outcome,
-    Wish,
+    CommitJudge, CommitOptions, CommitRefusal, CommitReport, CommitRequest, Committed,
+    CommittedLayer, Outcome,
 };
 use crate::checkout::view::is_empty_group;
 use npyfs_base::error::{Error, ErrorKind, Result};
@@ -39,7 +39,7 @@ pub(super) fn answer(target: &LayerTarget, request: &Json) -> Result<Json> {
 impl LayerTarget {
     /// Commits everything that is stored, durably, and goes on in a new layer. On failure nothing is committed, and
     /// the mount goes on as it was. Incomplete objects are not in the commit, but in the new layer.
-    fn commit_all(&self, wish: &Wish) -> std::result::Result<Committed, CommitRefusal> {
+    fn commit_all(&self, wish: &CommitOptions) -> std::result::Result<Committed, CommitRefusal> {
         let _alone = self.changing.write();
         let layer = self.layer();
         layer.sync()?;
@@ -152,7 +152,7 @@ impl LayerTarget {
         old: &Layer,
         changes: &IndexChanges,
         begun: LayerBase,
-    ) -> Result<Current> {
+    ) -> Result<CurrentLayer> {
         let (dir, _) = top.make(name)?;
         Disk.sync_dir(top)
             .map_err(|e| Error::from(e).about(top.path().display()))?;
@@ -169,12 +169,12 @@ impl LayerTarget {
             layer.adopt(old.dir(), &changes.incomplete)?;
         }
         layer.sync()?;
-        Current::start(layer, &self.context)
+        CurrentLayer::start(layer, &self.context)
     }
 }
 
 /// Removes a layer in which nothing goes on.
-fn take_back(next: &Current) {
+fn take_back(next: &CurrentLayer) {
     let layer = &next.layer;
     // Copies of members; the objects are in the old layer.
     let _ = layer.replace_all(IndexChanges::default());

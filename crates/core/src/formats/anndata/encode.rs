@@ -9,7 +9,7 @@ use std::sync::Arc;
 use super::marks::{INDEX, Marks, ORDERED, SHAPE, TYPE, VERSION};
 use super::slot::{Place, Role, behind_modality, check_name, directory};
 use crate::formats::sparse::SparseOrder;
-use crate::formats::sparse::{self, Checked, SparseMembers};
+use crate::formats::sparse::{self, CheckedMatrix, SparseMembers};
 use crate::store::base::{Base, invalid, unsupported};
 use crate::store::encode::add_dataset;
 use crate::store::encode::array::NpyArray;
@@ -384,7 +384,7 @@ fn sparse(
         return Err(invalid("a column of a table is no sparse matrix"));
     }
     place.check(&dimensions)?;
-    let Checked {
+    let CheckedMatrix {
         data,
         indices,
         indptr,

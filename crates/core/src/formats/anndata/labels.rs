@@ -9,7 +9,7 @@ use super::NAME;
 use crate::dataset::text;
 use crate::formats::plain::array::ArrayFile;
 use crate::formats::plain::integers::{int64, integers};
-use crate::formats::plain::lookup::Looked;
+use crate::formats::plain::lookup::LookedUpCodes;
 use crate::tree::VirtualFile;
 use npyfs_base::error::{Error, Result};
 use npyfs_base::npy;
@@ -213,7 +213,7 @@ impl VirtualFile for LabelsFile {
             categories = widened(categories, from);
         }
         let store = &self.categories.store;
-        let labels = Looked {
+        let labels = LookedUpCodes {
             context: store.context.clone(),
             key: (store.file.serial, self.codes.dataset.addr),
             codes: int64(&self.codes)?,

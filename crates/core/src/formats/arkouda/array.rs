@@ -5,7 +5,7 @@ use std::sync::Arc;
 use serde_json::{Value as Json, json};
 
 use super::NAME;
-use super::object::{Joined, Object};
+use super::object::{JoinedObject, Object};
 use super::set::LocaleSet;
 use crate::formats::plain::array::{ArrayFile, KnownSize};
 use crate::tree::VirtualFile;
@@ -39,7 +39,7 @@ pub(super) trait ArraySource: Send + Sync {
 #[derive(Clone)]
 pub(super) struct Origin {
     pub set: Arc<LocaleSet>,
-    pub joined: Joined,
+    pub joined: JoinedObject,
     /// Arkouda's name for the type of the object.
     pub object_type: &'static str,
 }
@@ -83,7 +83,7 @@ impl Origin {
         &self,
         part: usize,
         object: &Object,
-        joined: &Joined,
+        joined: &JoinedObject,
     ) -> Option<ArrayFile> {
         let group = &joined.path[..joined.path.len().saturating_sub(1)];
         let names = group.iter().map(|name| String::from_utf8_lossy(name));
@@ -246,7 +246,7 @@ impl VirtualFile for BrokenArray {
 }
 
 /// Returns the datasets of one part's object, with layout, chunks, filters and stored size.
-fn datasets(set: &LocaleSet, joined: &Joined, number: usize) -> Vec<Json> {
+fn datasets(set: &LocaleSet, joined: &JoinedObject, number: usize) -> Vec<Json> {
     let Some(Some(object)) = joined.parts.get(number) else {
         return Vec::new();
     };

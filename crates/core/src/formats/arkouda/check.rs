@@ -137,7 +137,7 @@ impl Check {
             return Ok(());
         }
         let segments = members.integers("segments")?;
-        let (mut ends, mut at) = (Ends::new(&segments), 0);
+        let (mut ends, mut at) = (StringEnds::new(&segments), 0);
         windows(&values, 1, |block| {
             for (byte, place) in block.iter().zip(at..) {
                 if *byte == 0 {
@@ -395,7 +395,7 @@ fn check_starts(members: &ShownObjects, values: u64) -> Result<()> {
 }
 
 /// Compares the positions after zero bytes with the stored starts, one window of which is in memory.
-struct Ends<'a> {
+struct StringEnds<'a> {
     segments: &'a Integers,
     /// The number of strings so far, and the ends of those in the window.
     met: u64,
@@ -403,7 +403,7 @@ struct Ends<'a> {
     from: u64,
 }
 
-impl<'a> Ends<'a> {
+impl<'a> StringEnds<'a> {
     const WINDOW: u64 = 1 << 16;
 
     fn new(segments: &'a Integers) -> Self {

@@ -17,7 +17,7 @@ use super::labels::Labels;
 use super::limbs::{Limb, Limbs, MaxBits};
 use super::marks::METADATA;
 use super::numbers::{NumberKind, Numbers, NumbersOf, Segments, Values, counts};
-use super::object::{Joined, Object, What, elements, total};
+use super::object::{HdfObject, JoinedObject, Object, elements, total};
 use super::set::LocaleSet;
 use super::strings::{Strings, values_dtype};
 use crate::dataset::text;
@@ -39,7 +39,7 @@ pub struct ObjectDirectory {
     /// The strings, if it is `Strings`: shared with the file beside it, so that they are measured once.
     strings: Option<Arc<Strings>>,
     /// The group with its members, until it is listed; of a group `origin` does not hold them.
-    scanned: Mutex<Option<Joined>>,
+    scanned: Mutex<Option<JoinedObject>>,
     /// The number of its members in each part, once it is listed.
     members: OnceLock<Vec<usize>>,
     listed: Mutex<Option<Arc<Listing>>>,
@@ -64,7 +64,7 @@ impl ObjectDirectory {
 
     fn new(
         set: &Arc<LocaleSet>,
-        joined: Joined,
+        joined: JoinedObject,
         kind: ArkoudaKind,
         strings: Option<Arc<Strings>>,
     ) -> Self {
@@ -89,7 +89,7 @@ impl ObjectDirectory {
         visible_with(name, suffix, self.origin.set.context.options.sep)
     }
 
-    fn origin_of(&self, joined: &Joined, kind: ArkoudaKind) -> Arc<Origin> {
+    fn origin_of(&self, joined: &JoinedObject, kind: ArkoudaKind) -> Arc<Origin> {
         Arc::new(Origin {
             set: self.origin.set.clone(),
             joined: joined.clone(),
@@ -213,7 +213,7 @@ const DEEPEST: usize = 256;
 
 impl ObjectDirectory {
     /// Adds an object that cannot be shown.
-    fn broken(&self, joined: &Joined, error: Error, to: &mut ObjectListing) {
+    fn broken(&self, joined: &JoinedObject, error: Error, to: &mut ObjectListing) {
         let what = String::from_utf8_lossy(joined.name()).into_owned();
         to.notes.push(format!("{what}: {}", error.message));
         let error = error.about(joined.path());
@@ -230,7 +230,7 @@ impl ObjectDirectory {
 
     fn file(
         &self,
-        joined: &Joined,
+        joined: &JoinedObject,
         kind: ArkoudaKind,
         array: Arc<dyn ArraySource>,
         to: &mut ObjectListing,
@@ -251,7 +251,7 @@ impl ObjectDirectory {
 
     fn directory(
         &self,
-        joined: &Joined,
+        joined: &JoinedObject,
         kind: ArkoudaKind,
         strings: Option<Arc<Strings>>,
         to: &mut ObjectListing,
@@ -264,7 +264,7 @@ impl ObjectDirectory {
     }
 
     /// Adds one object in all of its forms.
-    fn member(&self, group: &Joined, member: &Joined, to: &mut ObjectListing) {
+    fn member(&self, group: &JoinedObject, member: &JoinedObject, to: &mut ObjectListing) {
         let set = &self.origin.set;
         if let Some(why) = foreign(member) {
             to.left_out.push((member.name().to_vec(), why));
@@ -287,7 +287,7 @@ impl ObjectDirectory {
     }
 
     /// Returns an object with its members, if its attributes say that it has any.
-    fn looked_into(&self, member: &Joined) -> Result<Joined> {
+    fn looked_into(&self, member: &JoinedObject) -> Result<JoinedObject> {
         let is_marked = |object: &Arc<Object>| object.marks.object_type.is_some();
         if member.objects().any(is_marked) {
             self.origin.set.entered(member)
@@ -298,8 +298,8 @@ impl ObjectDirectory {
 
     fn show(
         &self,
-        group: &Joined,
-        member: &Joined,
+        group: &JoinedObject,
+        member: &JoinedObject,
         kind: ArkoudaKind,
         to: &mut ObjectListing,
     ) -> Result<()> {
@@ -379,7 +379,7 @@ impl ObjectDirectory {
     }
 
     /// Returns a dataset that Arkouda would not write, in a single file: as shown by plain HDF5.
-    fn plain(&self, origin: &Origin, member: &Joined) -> Option<(Vec<u8>, Node)> {
+    fn plain(&self, origin: &Origin, member: &JoinedObject) -> Option<(Vec<u8>, Node)> {
         let [Some(object)] = member.parts.as_slice() else {
             return None;
         };
@@ -400,7 +400,7 @@ impl ObjectDirectory {
     }
 
     /// Adds a group without an Arkouda meaning; one that was found before is left out.
-    fn group(&self, member: &Joined, to: &mut ObjectListing) {
+    fn group(&self, member: &JoinedObject, to: &mut ObjectListing) {
         if member.path.len() > DEEPEST {
             let why = "groups nested too deeply".to_owned();
             to.left_out.push((member.name().to_vec(), why));
@@ -408,7 +408,7 @@ impl ObjectDirectory {
         }
         let first = self.origin.set.parts.first().zip(member.parts.first());
         if let Some((part, Some(object))) = first
-            && let What::Group { addr, links, .. } = object.what
+            && let HdfObject::Group { addr, links, .. } = object.what
         {
             match part.store.first_path(addr, links, &member.path) {
                 Ok(None) => {}
@@ -428,7 +428,7 @@ impl ObjectDirectory {
     /// Adds text at a fixed width, or a note why it is not available.
     fn strings(
         &self,
-        joined: &Joined,
+        joined: &JoinedObject,
         kind: ArkoudaKind,
         array: Arc<dyn ArraySource>,
         too_wide: Result<Option<String>>,
@@ -444,7 +444,7 @@ impl ObjectDirectory {
         }
     }
 
-    fn labels(&self, member: &Joined) -> Result<Labels> {
+    fn labels(&self, member: &JoinedObject) -> Result<Labels> {
         let set = &self.origin.set;
         let need = |name: &str| {
             let found = member.member(name);
@@ -469,9 +469,9 @@ fn numbers(origin: &Arc<Origin>, meaning: NumberKind) -> Result<Arc<dyn ArraySou
 }
 
 /// Returns why an entry that cannot be an Arkouda object is left out; `None` if any part has an object of its name.
-fn foreign(member: &Joined) -> Option<String> {
+fn foreign(member: &JoinedObject) -> Option<String> {
     let mut whys = member.objects().map(|object| match &object.what {
-        What::Foreign(why) => Some(why.clone()),
+        HdfObject::Foreign(why) => Some(why.clone()),
         _ => None,
     });
     let first = whys.next().flatten()?;
@@ -479,8 +479,8 @@ fn foreign(member: &Joined) -> Option<String> {
 }
 
 /// Returns whether numbers are booleans: if any part says so, of the array or of its SegArray.
-fn meaning(group: &Joined, member: &Joined) -> NumberKind {
-    let says = |joined: &Joined| joined.objects().any(|object| object.marks.is_bool);
+fn meaning(group: &JoinedObject, member: &JoinedObject) -> NumberKind {
+    let says = |joined: &JoinedObject| joined.objects().any(|object| object.marks.is_bool);
     if says(member) || (member.name() == b"values" && says(group)) {
         NumberKind::Bool
     } else {
@@ -490,7 +490,7 @@ fn meaning(group: &Joined, member: &Joined) -> NumberKind {
 
 impl ObjectDirectory {
     /// Adds the required members of an object of this kind that are missing, under the names they would have.
-    fn missing_members(&self, group: &Joined, to: &mut ObjectListing) {
+    fn missing_members(&self, group: &JoinedObject, to: &mut ObjectListing) {
         let claimed = group.objects().find_map(|object| object.marks.members);
         let numbered = |prefix: &str| -> Vec<String> {
             // A wrong number must not fill the directory.
@@ -515,7 +515,7 @@ impl ObjectDirectory {
             if group.member(&name).is_some() {
                 continue;
             }
-            let joined = Joined {
+            let joined = JoinedObject {
                 path: [group.path.as_slice(), &[name.clone().into_bytes()]].concat(),
                 parts: vec![None; group.parts.len()],
             };
@@ -525,7 +525,7 @@ impl ObjectDirectory {
     }
 
     /// Returns the values to which a member called `segments` refers; `None` for other members.
-    fn points_into(&self, group: &Joined, member: &Joined) -> Option<Values> {
+    fn points_into(&self, group: &JoinedObject, member: &JoinedObject) -> Option<Values> {
         let of = match self.kind {
             ArkoudaKind::GroupBy | ArkoudaKind::Categorical if member.name() == b"segments" => {
                 "permutation"
@@ -542,7 +542,7 @@ impl ObjectDirectory {
     }
 
     /// Adds `values` and `segments` of strings.
-    fn strings_members(&self, group: &Joined, to: &mut ObjectListing) {
+    fn strings_members(&self, group: &JoinedObject, to: &mut ObjectListing) {
         let Some(strings) = &self.strings else {
             return;
         };
@@ -554,7 +554,7 @@ impl ObjectDirectory {
         if let Ok(Some(why)) = strings.too_wide() {
             to.notes.push(format!("not shown at fixed width: {why}"));
         }
-        let segments = group.member("segments").unwrap_or_else(|| Joined {
+        let segments = group.member("segments").unwrap_or_else(|| JoinedObject {
             path: [group.path.as_slice(), &[b"segments".to_vec()]].concat(),
             parts: vec![None; group.parts.len()],
         });
@@ -567,7 +567,7 @@ impl ObjectDirectory {
     }
 
     /// Adds `values` of any kind, and the `segments` that refer to them.
-    fn segarray(&self, group: &Joined, to: &mut ObjectListing) {
+    fn segarray(&self, group: &JoinedObject, to: &mut ObjectListing) {
         for member in group.members() {
             if member.name() != b"segments" {
                 self.member(group, &member, to);
@@ -591,7 +591,7 @@ impl ObjectDirectory {
     }
 
     /// Adds the limbs of integers, and the number of bits of each integer, if it is limited.
-    fn limbs(&self, group: &Joined, to: &mut ObjectListing) -> Result<()> {
+    fn limbs(&self, group: &JoinedObject, to: &mut ObjectListing) -> Result<()> {
         let origin = self.origin_of(group, ArkoudaKind::Bigint);
         let limbs = Arc::new(Limbs::new(&origin, group)?);
         for number in 0..limbs.width() {
@@ -609,7 +609,7 @@ impl ObjectDirectory {
     }
 
     /// Adds the array itself under a name that tells its kind, which its elements do not.
-    fn named(&self, joined: &Joined, to: &mut ObjectListing) -> Result<()> {
+    fn named(&self, joined: &JoinedObject, to: &mut ObjectListing) -> Result<()> {
         let origin = self.origin_of(joined, self.kind);
         let array = numbers(&origin, NumberKind::AsStored)?;
         self.entry(self.kind.name(), &origin, array, to);

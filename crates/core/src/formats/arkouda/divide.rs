@@ -12,7 +12,7 @@ use super::kind::{ArkoudaKind, kind};
 use super::limbs::{self, Limbs};
 use super::marks::METADATA;
 use super::numbers::{Segments, Values, counts};
-use super::object::{Joined, Object, What, elements, scalar, total};
+use super::object::{HdfObject, JoinedObject, Object, elements, scalar, total};
 use super::set::LocaleSet;
 use super::strings::Strings;
 use crate::dataset::opened::OpenStore;
@@ -106,7 +106,7 @@ impl Divider {
         self.steps.len()
     }
 
-    fn origin(&self, joined: &Joined, kind: ArkoudaKind) -> Origin {
+    fn origin(&self, joined: &JoinedObject, kind: ArkoudaKind) -> Origin {
         Origin {
             set: self.set.clone(),
             joined: joined.clone(),
@@ -115,7 +115,7 @@ impl Divider {
     }
 
     /// Divides the members of a group; a member that cannot be divided is lost alone.
-    fn members(&mut self, group: &Joined, depth: usize) {
+    fn members(&mut self, group: &JoinedObject, depth: usize) {
         for member in group.members() {
             let before: Vec<usize> = self.steps.iter().map(Vec::len).collect();
             if let Err(e) = self.object(&member, depth) {
@@ -129,7 +129,7 @@ impl Divider {
         }
     }
 
-    fn object(&mut self, joined: &Joined, depth: usize) -> Result<()> {
+    fn object(&mut self, joined: &JoinedObject, depth: usize) -> Result<()> {
         if depth > DEEPEST {
             return Err(Error::damaged("groups too deep"));
         }
@@ -137,7 +137,7 @@ impl Divider {
             return self.group(joined, &[]);
         }
         if let Some(why) = joined.objects().find_map(|object| match &object.what {
-            What::Foreign(why) => Some(why.clone()),
+            HdfObject::Foreign(why) => Some(why.clone()),
             _ => None,
         }) {
             return Err(Error::damaged(why));
@@ -173,7 +173,7 @@ impl Divider {
     }
 
     /// Returns the rows of an array in each of the files.
-    fn rows(&self, joined: &Joined, kind: ArkoudaKind) -> Result<Vec<u64>> {
+    fn rows(&self, joined: &JoinedObject, kind: ArkoudaKind) -> Result<Vec<u64>> {
         match kind {
             ArkoudaKind::Strings => Strings::new(&self.origin(joined, kind), joined)?.rows(),
             _ => {
@@ -189,7 +189,7 @@ impl Divider {
     }
 
     /// Divides an array at the positions `cut`.
-    fn array(&mut self, joined: &Joined, kind: ArkoudaKind, cut: &[u64]) -> Result<()> {
+    fn array(&mut self, joined: &JoinedObject, kind: ArkoudaKind, cut: &[u64]) -> Result<()> {
         match kind {
             ArkoudaKind::Strings => self.strings(joined, cut),
             ArkoudaKind::Bigint => self.bigint(joined, cut),
@@ -198,13 +198,13 @@ impl Divider {
     }
 
     /// Creates a group in every file, with the attributes of one that has all members.
-    fn group(&mut self, joined: &Joined, marks: &[(String, i64)]) -> Result<()> {
+    fn group(&mut self, joined: &JoinedObject, marks: &[(String, i64)]) -> Result<()> {
         self.group_where(joined, marks, &|_| true)
     }
 
     fn group_where(
         &mut self,
-        joined: &Joined,
+        joined: &JoinedObject,
         marks: &[(String, i64)],
         wanted: &dyn Fn(usize) -> bool,
     ) -> Result<()> {
@@ -249,7 +249,7 @@ impl Divider {
     /// to another.
     fn leaf(
         &mut self,
-        joined: &Joined,
+        joined: &JoinedObject,
         path: &[Vec<u8>],
         cut: &[u64],
         add: &dyn Fn(usize, usize) -> i64,
@@ -259,7 +259,7 @@ impl Divider {
 
     fn leaf_where(
         &mut self,
-        joined: &Joined,
+        joined: &JoinedObject,
         path: &[Vec<u8>],
         cut: &[u64],
         add: &dyn Fn(usize, usize) -> i64,
@@ -320,7 +320,7 @@ impl Divider {
     }
 
     /// Divides integers with several limbs: every file gets all limbs, and missing ones are zero.
-    fn bigint(&mut self, joined: &Joined, cut: &[u64]) -> Result<()> {
+    fn bigint(&mut self, joined: &JoinedObject, cut: &[u64]) -> Result<()> {
         let origin = self.origin(joined, ArkoudaKind::Bigint);
         let width = Limbs::new(&origin, joined)?.width();
         let rows = self.rows(joined, ArkoudaKind::Bigint)?;
@@ -337,7 +337,7 @@ impl Divider {
     }
 
     /// Divides a limb, which some files may lack.
-    fn limb(&mut self, member: &Joined, rows: &[u64], cut: &[u64]) -> Result<()> {
+    fn limb(&mut self, member: &JoinedObject, rows: &[u64], cut: &[u64]) -> Result<()> {
         let has = |part: &Option<Arc<Object>>| part.as_ref().is_some_and(|o| o.dataset().is_some());
         let like = member.parts.iter().position(has);
         let like = like.and_then(|file| self.object_of(file, member.parts[file].as_ref()));
@@ -367,14 +367,14 @@ impl Divider {
     }
 
     /// Divides strings at the positions `cut`.
-    fn strings(&mut self, joined: &Joined, cut: &[u64]) -> Result<()> {
+    fn strings(&mut self, joined: &JoinedObject, cut: &[u64]) -> Result<()> {
         self.group(joined, &[])?;
         self.strings_below(joined, cut, &|_| true)
     }
 
     fn strings_below(
         &mut self,
-        joined: &Joined,
+        joined: &JoinedObject,
         cut: &[u64],
         wanted: &dyn Fn(usize) -> bool,
     ) -> Result<()> {
@@ -400,7 +400,7 @@ impl Divider {
     }
 
     /// Divides segments together with their values.
-    fn segarray(&mut self, joined: &Joined) -> Result<()> {
+    fn segarray(&mut self, joined: &JoinedObject) -> Result<()> {
         let (segments, values) = joined
             .member("segments")
             .zip(joined.member("values"))

@@ -10,7 +10,7 @@
 
 mod composite;
 pub mod grouping;
-mod was;
+mod present;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -20,7 +20,7 @@ use jiff::tz::Offset;
 
 use crate::store::base::{Base, invalid, unsupported};
 use crate::store::encode::array::NpyArray;
-use crate::store::encode::contents::Mapped;
+use crate::store::encode::contents::MappedElements;
 use crate::store::encode::contents::SpooledFile;
 use crate::store::encode::integers::Integers;
 use crate::store::encode::{ObjectKey, Plan, single, text};
@@ -204,7 +204,7 @@ fn stored(array: &NpyArray, data: Arc<dyn Content>) -> (DType, Arc<dyn Content>)
     if array.kind() != Some(Kind::Bool) {
         return (array.dtype.clone(), data);
     }
-    let data = Mapped::content(data, 1, 1, |_, from, to| {
+    let data = MappedElements::content(data, 1, 1, |_, from, to| {
         for (byte, place) in from.iter().zip(to) {
             *place = u8::from(*byte != 0);
         }
@@ -512,7 +512,7 @@ fn nanoseconds(array: &NpyArray) -> Result<Arc<dyn Content>> {
         }
         Ok(())
     };
-    Ok(Mapped::content(array.data.clone(), 8, 8, convert))
+    Ok(MappedElements::content(array.data.clone(), 8, 8, convert))
 }
 
 /// Splits `[25us]` into the number and the letters.

@@ -6,7 +6,7 @@
 use std::sync::Arc;
 
 use super::limbs::{self, has_limbs};
-use super::object::{Joined, Object, What, is_bytes, is_integers};
+use super::object::{HdfObject, JoinedObject, Object, is_bytes, is_integers};
 use super::set::LocaleSet;
 use npyfs_base::error::{Error, Result};
 
@@ -145,7 +145,7 @@ fn is_segarray(group: &Object) -> bool {
 }
 
 /// Returns the kind of an object, if all files agree on it.
-pub fn kind(set: &LocaleSet, joined: &Joined) -> Result<ArkoudaKind> {
+pub fn kind(set: &LocaleSet, joined: &JoinedObject) -> Result<ArkoudaKind> {
     let mut objects = Vec::new();
     for (number, object) in joined.parts.iter().enumerate() {
         let name = || set.name(number);
@@ -153,9 +153,9 @@ pub fn kind(set: &LocaleSet, joined: &Joined) -> Result<ArkoudaKind> {
             .as_ref()
             .ok_or_else(|| Error::damaged(format!("missing in {}", name())))?;
         match &object.what {
-            What::Damaged(why) => return Err(Error::damaged(format!("{}: {why}", name()))),
-            What::Foreign(why) => return Err(Error::damaged(format!("{}: {why}", name()))),
-            What::Dataset(_) | What::Group { .. } => objects.push((number, object)),
+            HdfObject::Damaged(why) => return Err(Error::damaged(format!("{}: {why}", name()))),
+            HdfObject::Foreign(why) => return Err(Error::damaged(format!("{}: {why}", name()))),
+            HdfObject::Dataset(_) | HdfObject::Group { .. } => objects.push((number, object)),
         }
     }
     same_version(set, &objects)?;

@@ -6,12 +6,12 @@ use serde_json::{Value as Json, json};
 
 use super::array::{ArraySource, Origin};
 use super::numbers::datasets;
-use super::object::{Joined, is_integers, total};
+use super::object::{JoinedObject, is_integers, total};
 use super::set::LocaleSet;
 use super::strings::Strings;
 use crate::formats::plain::array::ArrayFile;
 use crate::formats::plain::integers::int64;
-use crate::formats::plain::lookup::Looked;
+use crate::formats::plain::lookup::LookedUpCodes;
 use npyfs_base::error::{Error, Result};
 use npyfs_base::npy::dtype::DType;
 use npyfs_io::content::{Concat, Content};
@@ -24,7 +24,11 @@ pub(super) struct Labels {
 }
 
 impl Labels {
-    pub(super) fn new(origin: &Origin, codes: &Joined, categories: Arc<Strings>) -> Result<Self> {
+    pub(super) fn new(
+        origin: &Origin,
+        codes: &JoinedObject,
+        categories: Arc<Strings>,
+    ) -> Result<Self> {
         let parts = datasets(origin, codes)?;
         for (number, part) in parts.iter().enumerate() {
             if part
@@ -87,7 +91,7 @@ impl ArraySource for Labels {
             .collect::<Result<Vec<_>>>()?;
         let first = self.codes.iter().flatten().next();
         let measure = self.categories.measure()?;
-        Ok(Arc::new(Looked {
+        Ok(Arc::new(LookedUpCodes {
             context: self.set.context.clone(),
             key: first.map_or((0, 0), |part| (part.store.file.serial, part.dataset.addr)),
             codes: Arc::new(Concat::new(codes)),

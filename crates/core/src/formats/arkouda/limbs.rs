@@ -8,7 +8,7 @@ use std::sync::Arc;
 use serde_json::{Value as Json, json};
 
 use super::array::{ArraySource, Origin};
-use super::object::{Joined, Object, total};
+use super::object::{JoinedObject, Object, total};
 use crate::formats::plain::array::ArrayFile;
 use npyfs_base::error::{Error, Result};
 use npyfs_base::npy::dtype::{DType, Kind, Order};
@@ -42,7 +42,7 @@ pub(super) fn has_limbs(object: &Object) -> bool {
 }
 
 impl Limbs {
-    pub(super) fn new(origin: &Origin, joined: &Joined) -> Result<Self> {
+    pub(super) fn new(origin: &Origin, joined: &JoinedObject) -> Result<Self> {
         let set = &origin.set;
         let mut parts = Vec::new();
         let mut bits: Option<(usize, Option<u64>)> = None;
@@ -115,7 +115,7 @@ pub(super) fn rows(object: &Object) -> u64 {
 }
 
 /// Returns the limbs of one part, lowest first.
-fn limbs(origin: &Origin, joined: &Joined, part: usize) -> Result<Vec<ArrayFile>> {
+fn limbs(origin: &Origin, joined: &JoinedObject, part: usize) -> Result<Vec<ArrayFile>> {
     let uint64 = DType::scalar(Kind::Uint, 8, Order::Little);
     let mut limbs: Vec<ArrayFile> = Vec::new();
     loop {

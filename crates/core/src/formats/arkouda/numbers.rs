@@ -7,8 +7,8 @@ use serde_json::{Value as Json, json};
 use super::array::{ArraySource, Origin};
 use super::kind::{ArkoudaKind, kind};
 use super::limbs;
-use super::object::{Joined, elements, is_integers, total};
-use super::segments::Once;
+use super::object::{JoinedObject, elements, is_integers, total};
+use super::segments::OnceResult;
 use super::segments::{Rule, check, rebased};
 use super::set::LocaleSet;
 use super::strings::Strings;
@@ -44,7 +44,7 @@ pub(super) struct Numbers {
 
 impl Numbers {
     /// Joins the datasets of an object. The first part with data determines the type.
-    pub(super) fn new(origin: &Origin, joined: &Joined, meaning: NumberKind) -> Result<Self> {
+    pub(super) fn new(origin: &Origin, joined: &JoinedObject, meaning: NumberKind) -> Result<Self> {
         let set = &origin.set;
         let parts = datasets(origin, joined)?;
         let typed = parts
@@ -91,7 +91,7 @@ impl Numbers {
 }
 
 /// Returns the dataset of each part; fails if a part holds another kind of object.
-pub(super) fn datasets(origin: &Origin, joined: &Joined) -> Result<Vec<Option<ArrayFile>>> {
+pub(super) fn datasets(origin: &Origin, joined: &JoinedObject) -> Result<Vec<Option<ArrayFile>>> {
     let parts = joined.parts.iter().enumerate();
     parts
         .map(|(number, part)| {
@@ -150,7 +150,7 @@ fn shown_as(stored: &DType, meaning: NumberKind) -> Result<DType> {
 
 /// Returns the shape given by `Rank` and `Shape`, or the stored one and the reason.
 fn shape(
-    joined: &Joined,
+    joined: &JoinedObject,
     stored: &[u64],
     elements: u64,
     alone: bool,
@@ -264,7 +264,7 @@ pub(super) enum Values {
 pub(super) type Counts = Box<dyn Fn() -> Result<Vec<u64>> + Send + Sync>;
 
 /// Returns the number of values of a SegArray in each part.
-pub(super) fn counts(set: &Arc<LocaleSet>, group: &Joined) -> Result<Counts> {
+pub(super) fn counts(set: &Arc<LocaleSet>, group: &JoinedObject) -> Result<Counts> {
     let values = group
         .member("values")
         .ok_or_else(|| Error::damaged("a SegArray without values"))?;
@@ -294,11 +294,11 @@ pub(super) struct Segments {
     parts: Vec<Option<ArrayFile>>,
     values: Values,
     rows: u64,
-    checked: Once<()>,
+    checked: OnceResult<()>,
 }
 
 impl Segments {
-    pub(super) fn new(origin: &Origin, joined: &Joined, values: Values) -> Result<Self> {
+    pub(super) fn new(origin: &Origin, joined: &JoinedObject, values: Values) -> Result<Self> {
         let parts = datasets(origin, joined)?;
         let mut rows = 0_u64;
         for (number, part) in parts.iter().enumerate() {
@@ -317,7 +317,7 @@ impl Segments {
             parts,
             values,
             rows,
-            checked: Once::default(),
+            checked: OnceResult::default(),
         })
     }
 

@@ -16,14 +16,14 @@ use npyfs_hdf5::{Dataset, ElementType, GroupMember, ScannedMember};
 #[derive(Debug)]
 pub struct Object {
     pub marks: Marks,
-    pub what: What,
+    pub what: HdfObject,
     /// If it is not a group: the names of the adjacent datasets that it is stored as.
     pub stored_as: Option<Vec<Vec<u8>>>,
 }
 
 /// The HDF5 object behind it.
 #[derive(Debug)]
-pub enum What {
+pub enum HdfObject {
     Dataset(Dataset),
     Group {
         addr: u64,
@@ -81,8 +81,8 @@ pub(super) fn is_integers(dataset: &Dataset) -> bool {
 impl Object {
     pub fn new(scanned: ScannedMember) -> (Vec<u8>, Arc<Self>) {
         let what = match scanned.member {
-            GroupMember::Dataset(dataset) => What::Dataset(dataset),
-            GroupMember::Group { addr, links } => What::Group {
+            GroupMember::Dataset(dataset) => HdfObject::Dataset(dataset),
+            GroupMember::Group { addr, links } => HdfObject::Group {
                 addr,
                 links,
                 members: scanned
@@ -91,10 +91,10 @@ impl Object {
                     .map(|members| folded(Some(&scanned.name), members)),
             },
             GroupMember::Soft(_) | GroupMember::External { .. } => {
-                What::Foreign("a link; kind=plain follows it".into())
+                HdfObject::Foreign("a link; kind=plain follows it".into())
             }
-            GroupMember::Unsupported { reason, .. } => What::Foreign(reason),
-            GroupMember::Damaged(why) => What::Damaged(why),
+            GroupMember::Unsupported { reason, .. } => HdfObject::Foreign(reason),
+            GroupMember::Damaged(why) => HdfObject::Damaged(why),
         };
         let marks = Marks::from_attributes(&scanned.attributes);
         let object = Self {
@@ -107,22 +107,22 @@ impl Object {
 
     pub fn addr(&self) -> Option<u64> {
         match &self.what {
-            What::Dataset(dataset) => Some(dataset.addr),
-            What::Group { addr, .. } => Some(*addr),
-            What::Foreign(_) | What::Damaged(_) => None,
+            HdfObject::Dataset(dataset) => Some(dataset.addr),
+            HdfObject::Group { addr, .. } => Some(*addr),
+            HdfObject::Foreign(_) | HdfObject::Damaged(_) => None,
         }
     }
 
     pub fn dataset(&self) -> Option<&Dataset> {
         match &self.what {
-            What::Dataset(dataset) => Some(dataset),
+            HdfObject::Dataset(dataset) => Some(dataset),
             _ => None,
         }
     }
 
     pub fn members(&self) -> &[(Vec<u8>, Arc<Self>)] {
         match &self.what {
-            What::Group {
+            HdfObject::Group {
                 members: Some(members),
                 ..
             } => members,
@@ -136,7 +136,7 @@ impl Object {
     }
 
     pub fn is_group(&self) -> bool {
-        matches!(self.what, What::Group { .. })
+        matches!(self.what, HdfObject::Group { .. })
     }
 
     /// Returns whether this is the dataset of shape (0,) that an empty locale holds in place of any object.
@@ -147,14 +147,14 @@ impl Object {
 
 /// An object in all files of a set.
 #[derive(Clone, Debug)]
-pub struct Joined {
+pub struct JoinedObject {
     /// The names that lead to it from the root group.
     pub path: Vec<Vec<u8>>,
     /// The object by part; `None` for a part that lacks it.
     pub parts: Vec<Option<Arc<Object>>>,
 }
 
-impl Joined {
+impl JoinedObject {
     /// Returns the path in the HDF5 files.
     pub fn path(&self) -> String {
         let names = self.path.iter().map(|name| String::from_utf8_lossy(name));
@@ -173,9 +173,9 @@ impl Joined {
     /// Returns a group as if its members had not been read.
     pub fn unread(&self) -> Self {
         let unread = |object: &Arc<Object>| match object.what {
-            What::Group { addr, links, .. } => Arc::new(Object {
+            HdfObject::Group { addr, links, .. } => Arc::new(Object {
                 marks: object.marks.clone(),
-                what: What::Group {
+                what: HdfObject::Group {
                     addr,
                     links,
                     members: None,
@@ -267,7 +267,7 @@ pub(super) fn folded(name: Option<&[u8]>, members: Members) -> Members {
     for (stem, pair) in pairs {
         let parts = parts_of(&stem);
         let addr = pair.iter().find_map(|(_, object)| object.addr());
-        let group = What::Group {
+        let group = HdfObject::Group {
             addr: addr.unwrap_or_default(),
             links: 1,
             members: Some(pair),

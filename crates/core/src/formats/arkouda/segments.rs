@@ -2,7 +2,7 @@
 //!
 //! Arkouda writes one start per entry and no end of the last (`src/HDF5Msg.chpl` lines 1014 to 1408); in every file of
 //! a set they begin at 0. They are never held in memory: one pass checks them and finds the widest gap, and windows are
-//! read as needed. The result of a pass is kept in a `Once`, which remembers a failure, too.
+//! read as needed. The result of a pass is kept in a `OnceResult`, which remembers a failure, too.
 
 use std::sync::{Arc, Mutex};
 
@@ -99,15 +99,15 @@ fn complain(window: &[u8], row: u64, mut before: Option<i64>, rule: Rule) -> Err
 }
 
 /// The outcome of a pass. Other threads wait while it runs.
-pub(super) struct Once<T>(Mutex<Option<Result<T>>>);
+pub(super) struct OnceResult<T>(Mutex<Option<Result<T>>>);
 
-impl<T> Default for Once<T> {
+impl<T> Default for OnceResult<T> {
     fn default() -> Self {
         Self(Mutex::default())
     }
 }
 
-impl<T: Clone> Once<T> {
+impl<T: Clone> OnceResult<T> {
     /// Returns the outcome; makes the pass if there is none yet. A failure because the files changed is not remembered.
     pub(super) fn get(&self, take: impl FnOnce() -> Result<T>) -> Result<T> {
         let mut known = self.0.lock().unwrap_or_else(|e| e.into_inner());

@@ -13,7 +13,7 @@ use xxhash_rust::xxh3::Xxh3;
 
 use super::NAME;
 use super::marks::{Marks, NAMES};
-use super::object::{Joined, Object, What, folded};
+use super::object::{HdfObject, JoinedObject, Object, folded};
 use crate::dataset::context::Context;
 use crate::dataset::opened::OpenStore;
 use crate::store::format::{FileSet, PartNames};
@@ -323,7 +323,7 @@ impl LocaleSet {
     }
 
     /// Returns the joined root groups.
-    pub fn root(&self) -> Result<Joined> {
+    pub fn root(&self) -> Result<JoinedObject> {
         let addresses: Vec<_> = self
             .parts
             .iter()
@@ -333,9 +333,9 @@ impl LocaleSet {
     }
 
     /// Returns a group with its members, which are read if they have not been yet.
-    pub fn entered(&self, group: &Joined) -> Result<Joined> {
+    pub fn entered(&self, group: &JoinedObject) -> Result<JoinedObject> {
         let unknown =
-            |object: &Arc<Object>| matches!(object.what, What::Group { members: None, .. });
+            |object: &Arc<Object>| matches!(object.what, HdfObject::Group { members: None, .. });
         if !group.objects().any(unknown) {
             return Ok(group.clone());
         }
@@ -352,7 +352,7 @@ impl LocaleSet {
         Ok(entered)
     }
 
-    fn scan(&self, path: Vec<Vec<u8>>, groups: &[Option<u64>]) -> Result<Joined> {
+    fn scan(&self, path: Vec<Vec<u8>>, groups: &[Option<u64>]) -> Result<JoinedObject> {
         let h5 = &self.context.h5;
         let parts = self
             .parts
@@ -377,7 +377,7 @@ impl LocaleSet {
                 let name = path.last().map(Vec::as_slice);
                 Ok(Some(Arc::new(Object {
                     marks: Marks::from_attributes(&scan.attributes),
-                    what: What::Group {
+                    what: HdfObject::Group {
                         addr,
                         links: 1,
                         members: Some(folded(name, scan.members)),
@@ -386,6 +386,6 @@ impl LocaleSet {
                 })))
             })
             .collect::<Result<_>>()?;
-        Ok(Joined { path, parts })
+        Ok(JoinedObject { path, parts })
     }
 }

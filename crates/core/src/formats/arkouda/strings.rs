@@ -10,8 +10,8 @@ use std::sync::Arc;
 use serde_json::{Value as Json, json};
 
 use super::array::{ArraySource, Origin};
-use super::object::{Joined, Object, is_bytes, is_integers, total};
-use super::segments::{Once, Rule, check, rebased};
+use super::object::{JoinedObject, Object, is_bytes, is_integers, total};
+use super::segments::{OnceResult, Rule, check, rebased};
 use super::set::LocaleSet;
 use crate::formats::plain::array::ArrayFile;
 use crate::formats::plain::integers::{bounded, int64};
@@ -25,7 +25,7 @@ use npyfs_io::rows::{STEP, in_rows, read_window, words};
 pub(super) struct Strings {
     set: Arc<LocaleSet>,
     parts: Vec<LocaleStrings>,
-    measured: Once<Arc<Measure>>,
+    measured: OnceResult<Arc<Measure>>,
 }
 
 /// The strings of one part; a locale without strings may have neither dataset.
@@ -62,7 +62,7 @@ impl LocaleStrings {
 
 impl Strings {
     /// Joins the strings of an object whose parts are groups, or empty datasets for a locale without strings.
-    pub(super) fn new(origin: &Origin, joined: &Joined) -> Result<Self> {
+    pub(super) fn new(origin: &Origin, joined: &JoinedObject) -> Result<Self> {
         let parts = joined.parts.iter().enumerate().map(|(number, object)| {
             let name = origin.set.name(number);
             let object = object.as_ref().filter(|object| object.is_group());
@@ -101,7 +101,7 @@ impl Strings {
         Ok(Self {
             set: origin.set.clone(),
             parts: parts.collect::<Result<_>>()?,
-            measured: Once::default(),
+            measured: OnceResult::default(),
         })
     }
 
@@ -281,7 +281,7 @@ impl ArraySource for FixedWidth {
             .filter_map(|(number, part)| Some((number, part.values.as_ref()?)))
             .filter(|(number, _)| measure.rows[*number] > 0)
             .map(|(number, values)| {
-                Ok(Arc::new(Padded {
+                Ok(Arc::new(PaddedStrings {
                     starts: self.0.starts(&measure, number)?,
                     values: Arc::new(values.payload()?),
                     width: measure.width,
@@ -329,7 +329,7 @@ pub(super) fn values_dtype() -> DType {
 }
 
 /// Strings in rows of `width` bytes, padded with zeros.
-struct Padded {
+struct PaddedStrings {
     /// One 64-bit integer per row.
     pub starts: Arc<dyn Content>,
     pub values: Arc<dyn Content>,
@@ -343,7 +343,7 @@ const ROWS: u64 = 16 << 10;
 /// Bytes of values that are read together.
 const SPAN: u64 = 1 << 20;
 
-impl Padded {
+impl PaddedStrings {
     /// Returns the start of each row from `first` on, and the end of the last one.
     fn starts(&self, first: u64, count: u64) -> Result<Vec<u64>> {
         let with_end = (count + 1).min(self.rows - first);
@@ -368,7 +368,7 @@ impl Padded {
     }
 }
 
-impl Content for Padded {
+impl Content for PaddedStrings {
     fn len(&self) -> u64 {
         self.rows.saturating_mul(self.width)
     }
@@ -598,7 +598,7 @@ mod tests {
     use super::*;
     use npyfs_io::content::{InMemory, read};
 
-    fn padded(strings: &[Vec<u8>], width: u64) -> (Padded, Vec<u8>) {
+    fn padded(strings: &[Vec<u8>], width: u64) -> (PaddedStrings, Vec<u8>) {
         let (mut values, mut starts, mut want) = (Vec::new(), Vec::new(), Vec::new());
         for string in strings {
             starts.extend_from_slice(&(values.len() as i64).to_le_bytes());
@@ -607,7 +607,7 @@ mod tests {
             want.extend_from_slice(string);
             want.resize(want.len() + width as usize - string.len(), 0);
         }
-        let padded = Padded {
+        let padded = PaddedStrings {
             starts: Arc::new(InMemory(starts)),
             values: Arc::new(InMemory(values)),
             width,

@@ -11,7 +11,7 @@ use super::NAME;
 use super::rules::{
     self, MARK, Meaning, check_entries, check_shape, check_text_vector, meaning, numbers,
 };
-use crate::formats::sparse::{self, Checked, Pointers, SparseMembers, SparseOrder};
+use crate::formats::sparse::{self, CheckedMatrix, Pointers, SparseMembers, SparseOrder};
 use crate::store::base::{Base, invalid, unsupported};
 use crate::store::encode::array::NpyArray;
 use crate::store::encode::contents::SpooledFile;
@@ -276,7 +276,7 @@ fn sparse_members(
 }
 
 /// Checks the members of a matrix against each other and its axes.
-pub(crate) fn check_sparse(arrays: [NpyArray; 4], lengths: (u64, u64)) -> Result<Checked> {
+pub(crate) fn check_sparse(arrays: [NpyArray; 4], lengths: (u64, u64)) -> Result<CheckedMatrix> {
     sparse::check(arrays, SparseOrder::Csr, lengths, numbers)
 }
 
@@ -288,7 +288,7 @@ fn add_sparse(
     members: SparseMembers,
     (rows, columns): (u64, u64),
 ) -> Result<()> {
-    let Checked {
+    let CheckedMatrix {
         data,
         indices,
         indptr,

@@ -82,7 +82,7 @@ type DatasetName = (&'static str, String, u32);
 
 /// The results of looking up the previous row, which are mostly valid for the next one as well.
 #[derive(Default)]
-struct Before {
+struct PreviousRow {
     /// The number and the records of a batch of samples.
     records: Option<(usize, Arc<LocatedRecords>)>,
     dataset: Option<(DatasetName, Arc<Collection>, Arc<Rows>)>,
@@ -128,7 +128,7 @@ impl StackBlocks {
     }
 
     /// Returns the record of a row, with the help of the results for the previous row.
-    fn next_record(&self, at: usize, before: &mut Before) -> Result<Record> {
+    fn next_record(&self, at: usize, before: &mut PreviousRow) -> Result<Record> {
         let (repository, column) = (self.view.repository(), &self.view.column);
         let records = match &before.records {
             Some((batch, records)) if *batch == at / BATCH => records.clone(),
@@ -173,7 +173,7 @@ impl StackBlocks {
     fn dataset(
         &self,
         row: &RowRecord,
-        before: &mut Before,
+        before: &mut PreviousRow,
     ) -> Result<(Arc<Collection>, Arc<Rows>)> {
         if let Some(((backend, uid, dataset), file, rows)) = &before.dataset
             && (*backend, uid, *dataset) == (row.backend, &row.uid, row.dataset)
@@ -189,7 +189,7 @@ impl StackBlocks {
     }
 
     /// Returns the location of a row if it is a chunk of its own.
-    fn near(&self, row: usize, at: usize, before: &mut Before) -> Result<Option<RowChunk>> {
+    fn near(&self, row: usize, at: usize, before: &mut PreviousRow) -> Result<Option<RowChunk>> {
         let Record::Hdf5(record) = self.next_record(at, before)? else {
             return Ok(None);
         };
@@ -218,7 +218,7 @@ impl StackBlocks {
         let (first, last) = (rows.start, rows.end);
         let row = usize::try_from(self.row).map_err(|_| Error::damaged("rows too large"))?;
         let mut near: Vec<RowChunk> = Vec::with_capacity(last - first);
-        let mut before = Before::default();
+        let mut before = PreviousRow::default();
         for at in first..last {
             match self.near(at - first, at, &mut before)? {
                 Some(found) => near.push(found),
@@ -322,7 +322,7 @@ impl StackBlocks {
     }
 
     /// Returns the stored ranges of the row of a record; `None` if the sample is not stored as a row.
-    fn ranges_of(&self, record: Record, before: &mut Before) -> Result<Option<FarRanges>> {
+    fn ranges_of(&self, record: Record, before: &mut PreviousRow) -> Result<Option<FarRanges>> {
         let found = |file: &StoreFile, ranges| Some((file.far()?.clone(), ranges));
         match record {
             Record::Hdf5(row) => {
@@ -419,7 +419,7 @@ impl BlockSource for StackBlocks {
 
     fn stored(&self, grid: &Grid, numbers: &[u64]) -> Vec<FarRanges> {
         let rows = numbers.iter().filter_map(|&n| Self::indices(grid, n).ok());
-        let (mut files, mut before) = (Vec::new(), Before::default());
+        let (mut files, mut before) = (Vec::new(), PreviousRow::default());
         for at in rows.flatten() {
             let record = self.next_record(at, &mut before);
             match record.and_then(|record| self.ranges_of(record, &mut before)) {

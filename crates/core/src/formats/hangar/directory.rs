@@ -133,12 +133,12 @@ struct ColumnDirectory {
 }
 
 /// Makes the nodes of a column's directory.
-struct Many {
+struct ColumnNodes {
     view: Arc<ColumnView>,
     group: Option<usize>,
 }
 
-impl Many {
+impl ColumnNodes {
     /// Returns true if the entries are directories of subsamples.
     fn of_groups(&self) -> bool {
         self.view.column.layout == Layout::Nested && self.group.is_none()
@@ -207,7 +207,7 @@ impl Many {
     }
 }
 
-impl LazyEntries for Many {
+impl LazyEntries for ColumnNodes {
     fn len(&self) -> usize {
         match self.of_groups() {
             true => self.view.column.groups(),
@@ -250,7 +250,7 @@ impl ColumnDirectory {
         };
         Listing {
             entries: Vec::new(),
-            many: Some(Arc::new(Many {
+            many: Some(Arc::new(ColumnNodes {
                 view: self.view.clone(),
                 group: self.group,
             })),

@@ -140,7 +140,7 @@ impl Content for SampleContent {
         self.blocks.read_at(offset, buf)
     }
 
-    fn give(&self, buf: &mut [u8]) -> Result<()> {
+    fn read_whole(&self, buf: &mut [u8]) -> Result<()> {
         let StoredSample {
             repository,
             record,

@@ -417,7 +417,7 @@ const LONGEST: usize = 4096;
 
 /// The counts of what a reset removed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Removed {
+pub struct RemovedCounts {
     /// The number of records that were reset.
     pub records: u64,
     /// The number of samples that only the staging area had.
@@ -428,11 +428,11 @@ pub struct Removed {
 
 impl Stage {
     /// Removes all staged changes.
-    pub fn reset(&self) -> Result<Removed> {
+    pub fn reset(&self) -> Result<RemovedCounts> {
         let folder = &self.repository.folder.path;
         let mut locked = self.lock()?;
         let state = self.state()?;
-        let mut removed = Removed::default();
+        let mut removed = RemovedCounts::default();
         let mut back = Vec::new();
         difference(&state.staged, &state.base, |key, change| {
             removed.records += 1;
@@ -498,7 +498,7 @@ impl Stage {
 const LONGEST_NAME: usize = 64;
 
 /// The place of a sample in the repository.
-pub struct At {
+pub struct RecordPlace {
     /// Name of the column.
     pub column: Vec<u8>,
     /// The stored key; that of a subsample begins with the key of its sample.
@@ -508,7 +508,7 @@ pub struct At {
 }
 
 /// Returns the column and key for the names behind `stage`, the last without its suffix.
-pub fn at(names: &[Vec<u8>]) -> Result<At> {
+pub fn at(names: &[Vec<u8>]) -> Result<RecordPlace> {
     let (column, keys) = stored_names(names);
     if !matches!(keys.len(), 1 | 2) {
         return Err(Error::new(
@@ -520,7 +520,7 @@ pub fn at(names: &[Vec<u8>]) -> Result<At> {
     for key in &keys {
         check_name(key, "key")?;
     }
-    Ok(At {
+    Ok(RecordPlace {
         column,
         nested: keys.len() == 2,
         key: keys.join(&b':'),

@@ -24,7 +24,7 @@ use super::{NAME, user_block_text};
 use crate::dataset::opened::OpenStore;
 use crate::formats::plain::small::BrokenFile;
 use crate::tree::name::visible_with;
-use crate::tree::{Directory, LazyEntries, Learnt, Listing, Node, VirtualFile, info};
+use crate::tree::{CachedFact, Directory, LazyEntries, Listing, Node, VirtualFile, info};
 use npyfs_base::error::{Error, Result};
 use npyfs_hdf5::{Attribute, ElementType, ScannedMember};
 use npyfs_io::file::Ownership;
@@ -41,7 +41,7 @@ const MOST_LEFT_OUT: usize = 1000;
 /// The variables of a file, or the fields of a struct.
 pub(super) struct StructDirectory {
     place: Arc<Place>,
-    listed: Learnt<KnownStruct>,
+    listed: CachedFact<KnownStruct>,
 }
 
 /// The listing, and, for an array of structs, a field that refers to its values.
@@ -55,7 +55,7 @@ impl StructDirectory {
     pub(super) fn new(place: Arc<Place>) -> Self {
         Self {
             place,
-            listed: Learnt::default(),
+            listed: CachedFact::default(),
         }
     }
 
@@ -197,7 +197,7 @@ impl Directory for StructDirectory {
 struct CellDirectory {
     place: Arc<Place>,
     is_field: bool,
-    known: Learnt<KnownCells>,
+    known: CachedFact<KnownCells>,
 }
 
 /// The listing, and the shape in MATLAB's order.
@@ -246,7 +246,7 @@ impl CellDirectory {
         Self {
             place,
             is_field,
-            known: Learnt::default(),
+            known: CachedFact::default(),
         }
     }
 

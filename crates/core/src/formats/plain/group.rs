@@ -16,7 +16,7 @@ use super::small::{BrokenFile, ValueFile};
 use crate::dataset::opened::OpenStore;
 use crate::dataset::{external, text};
 use crate::tree::name::{self, visible_with};
-use crate::tree::{Directory, Learnt, Listing, Node, Scales, Seer, Symlink, VirtualFile, info};
+use crate::tree::{CachedFact, Directory, Listing, Node, Scales, Seer, Symlink, VirtualFile, info};
 use npyfs_base::error::{Error, ErrorKind, Result};
 use npyfs_base::heap;
 use npyfs_hdf5::{Attribute, GroupMember, GroupMembers, GroupPath, Resolved, Value};
@@ -57,8 +57,8 @@ pub struct GroupDirectory {
     within: Option<&'static str>,
     /// Present if this group is one object.
     composite: Option<Box<Composite>>,
-    listed: Learnt<Arc<KnownListing>>,
-    scales: Learnt<Scales>,
+    listed: CachedFact<Arc<KnownListing>>,
+    scales: CachedFact<Scales>,
 }
 
 /// The place of a group below the top of a store's view in the mount.
@@ -140,8 +140,8 @@ impl GroupDirectory {
             kinds,
             within: None,
             composite: None,
-            listed: Learnt::default(),
-            scales: Learnt::default(),
+            listed: CachedFact::default(),
+            scales: CachedFact::default(),
         }
     }
 
@@ -179,8 +179,8 @@ impl GroupDirectory {
             kinds: self.kinds,
             within,
             composite: composite.map(Box::new),
-            listed: Learnt::default(),
-            scales: Learnt::default(),
+            listed: CachedFact::default(),
+            scales: CachedFact::default(),
         }
     }
 

@@ -16,7 +16,7 @@ const BLOCK: u64 = 1 << 20;
 const FORM: u32 = 16;
 
 /// Codes, looked up in categories.
-pub(crate) struct Looked {
+pub(crate) struct LookedUpCodes {
     /// The state of the mount, whose cache holds blocks of categories.
     pub context: Arc<Context>,
     /// The file and object of the blocks in the cache.
@@ -33,7 +33,7 @@ pub(crate) struct Looked {
     pub missing: Option<Vec<u8>>,
 }
 
-impl Looked {
+impl LookedUpCodes {
     fn per_block(&self) -> u64 {
         (BLOCK / self.width).max(1)
     }
@@ -58,7 +58,7 @@ impl Looked {
     }
 }
 
-impl Content for Looked {
+impl Content for LookedUpCodes {
     fn len(&self) -> u64 {
         (self.codes.len() / 8).saturating_mul(self.width)
     }

@@ -39,7 +39,7 @@ enum Verdict {
 
 /// The verdicts so far.
 #[derive(Default)]
-struct Known {
+struct KnownVerdicts {
     /// Of stores, which may be a million, only the keyed hash of name and version.
     stores: HashSet<u64>,
     hasher: RandomState,
@@ -50,7 +50,7 @@ struct Known {
 pub(super) struct Verdicts {
     listing: Arc<Listing>,
     context: Arc<Context>,
-    known: Mutex<Known>,
+    known: Mutex<KnownVerdicts>,
     /// Held by the listing that looks at objects and waits for them.
     looking: Mutex<()>,
     /// Whether a thread looks at what listings do not wait for.
@@ -61,7 +61,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(|e| e.into_inner())
 }
 
-impl Known {
+impl KnownVerdicts {
     fn hash(&self, name: &str, version: &Version) -> u64 {
         self.hasher.hash_one((name, version))
     }

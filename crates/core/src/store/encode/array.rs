@@ -6,7 +6,7 @@
 
 use std::sync::Arc;
 
-use super::contents::{Mapped, ScratchContent};
+use super::contents::{MappedElements, ScratchContent};
 use crate::store::base::Base;
 use npyfs_base::error::{Error, ErrorKind, Result};
 use npyfs_base::npy::dtype::{DType, Kind, Order};
@@ -77,7 +77,7 @@ impl NpyArray {
         Self {
             dtype: DType::scalar(kind, size, Order::Little),
             shape: self.shape.clone(),
-            data: Mapped::content(self.data.clone(), size, size, turn),
+            data: MappedElements::content(self.data.clone(), size, size, turn),
         }
     }
 

@@ -13,7 +13,7 @@ use npyfs_io::content::scratch::Scratch;
 use npyfs_io::rows::in_rows;
 
 /// Elements of another content, each made into one of another size, or refused.
-pub(crate) struct Mapped<F> {
+pub(crate) struct MappedElements<F> {
     inner: Arc<dyn Content>,
     /// Bytes of an element before and after.
     from: usize,
@@ -22,7 +22,7 @@ pub(crate) struct Mapped<F> {
     make: F,
 }
 
-impl<F> Mapped<F>
+impl<F> MappedElements<F>
 where
     F: Fn(u64, &[u8], &mut [u8]) -> Result<()> + Send + Sync + 'static,
 {
@@ -42,7 +42,7 @@ where
     }
 }
 
-impl<F> Content for Mapped<F>
+impl<F> Content for MappedElements<F>
 where
     F: Fn(u64, &[u8], &mut [u8]) -> Result<()> + Send + Sync,
 {

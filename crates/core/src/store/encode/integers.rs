@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::array::NpyArray;
-use super::contents::Mapped;
+use super::contents::MappedElements;
 use super::text::windows;
 use crate::store::base::invalid;
 use npyfs_base::error::Result;
@@ -92,7 +92,7 @@ impl Integers {
         if self.is(&DType::int(8)) {
             return self.array.data.clone();
         }
-        Mapped::content(self.array.data.clone(), size, 8, move |_, from, to| {
+        MappedElements::content(self.array.data.clone(), size, 8, move |_, from, to| {
             for (bytes, place) in from.chunks_exact(size).zip(to.chunks_exact_mut(8)) {
                 place.copy_from_slice(&value(bytes, kind, order)?.to_le_bytes());
             }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::array::NpyArray;
-use super::contents::{Mapped, Zeros};
+use super::contents::{MappedElements, Zeros};
 use super::ucs4;
 use crate::store::base::invalid;
 use npyfs_base::error::Result;
@@ -141,7 +141,7 @@ fn fixed(
     let Some((kind, size @ 1.., order)) = array.scalar() else {
         return Arc::new(Zeros(array.elements().saturating_mul(width as u64)));
     };
-    Mapped::content(array.data.clone(), size, width, move |_, from, to| {
+    MappedElements::content(array.data.clone(), size, width, move |_, from, to| {
         let mut element = Vec::new();
         for (text, place) in from.chunks_exact(size).zip(to.chunks_exact_mut(width)) {
             element.clear();

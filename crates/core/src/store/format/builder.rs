@@ -187,7 +187,7 @@ impl Builder for FileBuilder {
     }
 
     fn put(&mut self, key: &ObjectKey, parts: &[Part]) -> Result<()> {
-        let base = Added {
+        let base = AddedMembers {
             objects: &self.objects,
             axes: &self.axes,
             group: key.group(),
@@ -238,13 +238,13 @@ fn reduce(new: &mut NewFile, key: &ObjectKey) {
 }
 
 /// The group of an object, with what was added to it so far.
-struct Added<'a> {
+struct AddedMembers<'a> {
     objects: &'a Dir,
     axes: &'a HashMap<Vec<String>, Arc<dyn Content>>,
     group: &'a [String],
 }
 
-impl Base for Added<'_> {
+impl Base for AddedMembers<'_> {
     fn npy(&self, name: &str) -> Result<Option<Arc<dyn Content>>> {
         let path = [self.group, &[name.to_owned()]].concat();
         Ok(self.axes.get(&path).cloned())

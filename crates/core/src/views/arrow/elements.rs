@@ -169,7 +169,7 @@ impl Elements {
     where
         F: Fn(u64, &[u8], &mut [u8]) + Send + Sync + 'static,
     {
-        Arc::new(Made {
+        Arc::new(DerivedBytes {
             of: self.clone(),
             range,
             per,
@@ -184,7 +184,7 @@ fn outside() -> Error {
 }
 
 /// Bytes that are made of elements.
-struct Made<F> {
+struct DerivedBytes<F> {
     of: Elements,
     range: Range<u64>,
     /// The elements that are made into one piece, and the bytes of a piece.
@@ -193,7 +193,7 @@ struct Made<F> {
     make: F,
 }
 
-impl<F: Fn(u64, &[u8], &mut [u8]) + Send + Sync> Content for Made<F> {
+impl<F: Fn(u64, &[u8], &mut [u8]) + Send + Sync> Content for DerivedBytes<F> {
     fn len(&self) -> u64 {
         let count = self.range.end.saturating_sub(self.range.start);
         count

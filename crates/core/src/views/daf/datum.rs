@@ -45,7 +45,7 @@ impl DatumParts {
 
 /// An axis of an object.
 #[derive(Clone)]
-pub(super) struct Along {
+pub(super) struct ObjectAxis {
     pub file: Arc<dyn VirtualFile>,
     pub facts: Arc<Facts>,
 }
@@ -107,7 +107,7 @@ impl Facts {
 pub(super) struct Datum {
     pub own: String,
     pub parts: DatumParts,
-    pub along: Vec<Along>,
+    pub along: Vec<ObjectAxis>,
     pub facts: Arc<Facts>,
     /// The most bytes of text that is shown.
     pub text_limit: u64,
@@ -117,7 +117,7 @@ pub(super) struct Datum {
 pub(super) fn judge(
     own: &str,
     parts: &DatumParts,
-    along: &[Along],
+    along: &[ObjectAxis],
     text_limit: u64,
 ) -> std::result::Result<Facts, Unfit> {
     let axes: Vec<&AxisFacts> = along
@@ -145,7 +145,7 @@ pub(super) fn judge(
 fn judge_array(
     own: &str,
     file: &Arc<dyn VirtualFile>,
-    along: &[Along],
+    along: &[ObjectAxis],
     axes: &[&AxisFacts],
     text_limit: u64,
 ) -> std::result::Result<Facts, Unfit> {
@@ -269,10 +269,10 @@ fn judge_axis(own: &str, array: NpyArray, text_limit: u64) -> std::result::Resul
 fn table(
     meaning: &Meaning<'_>,
     values: NpyArray,
-    along: &[Along],
+    along: &[ObjectAxis],
     text_limit: u64,
 ) -> std::result::Result<Table, Unfit> {
-    let entries = |along: &Along| TextArray::new(array::open(&*along.file)?, text_limit);
+    let entries = |along: &ObjectAxis| TextArray::new(array::open(&*along.file)?, text_limit);
     let values = TextArray::new(values, text_limit)?;
     match (meaning, along) {
         (Meaning::Axis(name), _) => Ok(Table::axis(name, values)),

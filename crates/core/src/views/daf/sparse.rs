@@ -11,7 +11,7 @@ use super::names::Suffix;
 use super::yaml::{self, SparseTypes};
 use crate::formats::sparse::{Pointers, check_dims};
 use crate::store::encode::NpyArray;
-use crate::store::encode::contents::Mapped;
+use crate::store::encode::contents::MappedElements;
 use crate::store::encode::integers::Integers;
 use crate::tree::VirtualFile;
 use crate::views::unfit::{Unfit, left_out};
@@ -237,7 +237,7 @@ impl SparseFacts {
             return data;
         }
         let size = array.dtype.size();
-        Mapped::content(data, size, size, move |first, from, to| {
+        MappedElements::content(data, size, size, move |first, from, to| {
             to.copy_from_slice(from);
             for (number, pointer) in (first..).zip(to.chunks_exact_mut(size)) {
                 let mut carry = number > 0;

@@ -63,7 +63,7 @@ impl Part {
         let mut bytes = Vec::new();
         bytes.try_reserve_exact(len).map_err(|_| too_large())?;
         bytes.resize(len, 0);
-        content.give(&mut bytes)?;
+        content.read_whole(&mut bytes)?;
         Ok(bytes)
     }
 }

@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 
 use super::super::disk::{BLOCK, bytes_of, touched};
 use super::super::error::{Cause, RemoteError};
-use super::super::origin::Got;
+use super::super::origin::Fetched;
 use super::super::runtime;
 use super::{LOOKS, RemoteObject, lock};
 use crate::file::Then;
@@ -36,7 +36,7 @@ const LONG: u32 = 4;
 static OPENS: AtomicU64 = AtomicU64::new(0);
 
 /// The outcome of a request.
-type Outcome = Result<Arc<Got>, RemoteError>;
+type Outcome = Result<Arc<Fetched>, RemoteError>;
 
 /// A request in flight. Several threads may wait for the same one.
 #[derive(Default)]
@@ -215,7 +215,7 @@ impl RemoteObject {
                 let blocks = self.blocks(ranges);
                 let absent = self.absent(&blocks);
                 if metadata {
-                    self.look(&blocks, &absent);
+                    self.note_metadata(&blocks, &absent);
                 }
                 flights.extend(self.begin(absent, 0, metadata, false));
             }
@@ -237,7 +237,7 @@ impl RemoteObject {
         flight: &Flight,
         opens: u64,
         look: u32,
-    ) -> Result<Option<Arc<Got>>, RemoteError> {
+    ) -> Result<Option<Arc<Fetched>>, RemoteError> {
         match flight.wait() {
             Err(_) if flight.opens < opens && look < LOOKS => Ok(None),
             outcome => outcome.map(Some),
@@ -245,7 +245,7 @@ impl RemoteObject {
     }
 
     /// Remembers which blocks are of metadata.
-    fn look(&self, blocks: &[Range<u64>], absent: &[u64]) {
+    fn note_metadata(&self, blocks: &[Range<u64>], absent: &[u64]) {
         let new = |&block: &u64| {
             !self.looked.has(block)
                 && self.looked_at.fetch_add(1, Ordering::Relaxed) < MOST_LOOKED
@@ -412,7 +412,7 @@ impl RemoteObject {
     }
 
     /// Stores the bytes of a response.
-    pub(super) fn store(&self, got: &Got, metadata: bool) {
+    pub(super) fn store(&self, got: &Fetched, metadata: bool) {
         let arrived = got.bytes.len() as u64;
         self.traffic.bytes.fetch_add(arrived, Ordering::Relaxed);
         self.kept.add(got.start, &got.bytes, metadata);
@@ -461,7 +461,7 @@ mod tests {
                 etag: None,
                 modified: SystemTime::UNIX_EPOCH,
             };
-            Ok(Arc::new(Got {
+            Ok(Arc::new(Fetched {
                 version,
                 start: 0,
                 bytes: Vec::new(),

@@ -14,12 +14,12 @@ use reqwest::StatusCode;
 use super::super::address::{Address, Scheme};
 use super::super::error::{Cause, RemoteError, without_secrets};
 use super::super::runtime::install_crypto;
-use super::connections::{Head, Heard};
+use super::connections::{Head, LastHead};
 use super::credentials::{NOBODY, Renewable};
-use super::patience::{Again, Refusal, again_after, broken, changed, error, persist};
+use super::patience::{Refusal, Retry, again_after, broken, changed, error, persist};
 use super::services;
 use super::sieve::LeftOut;
-use super::{Got, Names, Version};
+use super::{Fetched, Names, Version};
 use npyfs_base::options::RemoteSettings;
 
 /// Error codes which say that credentials have expired or are no longer valid.
@@ -128,7 +128,7 @@ impl Bucket {
         path: &Path,
         range: Range<u64>,
         of: Option<&Version>,
-    ) -> Result<Got, RemoteError> {
+    ) -> Result<Fetched, RemoteError> {
         self.persist(of.is_some(), || self.range(path, &range, of))
             .await
     }
@@ -136,7 +136,7 @@ impl Bucket {
     /// Asks for the current version.
     pub(super) async fn head(&self, path: &Path) -> Result<Version, RemoteError> {
         // The caller has a known version to fall back on.
-        self.persist(false, || self.look(path)).await
+        self.persist(false, || self.head_once(path)).await
     }
 
     async fn persist<T, F>(&self, is_known: bool, request: impl Fn() -> F) -> Result<T, RemoteError>
@@ -151,7 +151,7 @@ impl Bucket {
     }
 
     async fn names(&self, prefix: &str, after: Option<String>) -> Result<Names, Refusal> {
-        let (left_out, heard) = (LeftOut::new(prefix), Heard::default());
+        let (left_out, heard) = (LeftOut::new(prefix), LastHead::default());
         let mut options = PaginatedListOptions {
             delimiter: Some("/".into()),
             page_token: after,
@@ -179,8 +179,8 @@ impl Bucket {
         path: &Path,
         range: &Range<u64>,
         of: Option<&Version>,
-    ) -> Result<Got, Refusal> {
-        let heard = Heard::default();
+    ) -> Result<Fetched, Refusal> {
+        let heard = LastHead::default();
         let mut options = GetOptions {
             range: Some(GetRange::Bounded(range.clone())),
             if_match: of.and_then(Version::strong).map(str::to_owned),
@@ -192,8 +192,8 @@ impl Bucket {
         let answer = match answer {
             // An empty object has no range.
             Err(_) if of.is_none() && told.status == Some(StatusCode::RANGE_NOT_SATISFIABLE) => {
-                return Ok(Got {
-                    version: self.look(path).await?,
+                return Ok(Fetched {
+                    version: self.head_once(path).await?,
                     start: 0,
                     bytes: Vec::new(),
                     room: None,
@@ -224,7 +224,7 @@ impl Bucket {
             let why = format!("{} bytes arrived of {len}", bytes.len());
             return Err(Refusal::again(error(Cause::Failed, why)));
         }
-        Ok(Got {
+        Ok(Fetched {
             version,
             start: own.start,
             bytes: bytes.into(),
@@ -232,8 +232,8 @@ impl Bucket {
         })
     }
 
-    async fn look(&self, path: &Path) -> Result<Version, Refusal> {
-        let heard = Heard::default();
+    async fn head_once(&self, path: &Path) -> Result<Version, Refusal> {
+        let heard = LastHead::default();
         let mut options = GetOptions {
             head: true,
             ..GetOptions::default()
@@ -327,8 +327,8 @@ fn failed(failure: &object_store::Error, told: &Head) -> Refusal {
     };
     Refusal {
         again: match code {
-            Some("RequestTimeout" | "SlowDown") => Again::Always,
-            _ => told.status.map_or(Again::Never, again_after),
+            Some("RequestTimeout" | "SlowDown") => Retry::Always,
+            _ => told.status.map_or(Retry::Never, again_after),
         },
         after: told.after,
         is_of_credentials,
@@ -412,7 +412,7 @@ mod tests {
         let told = failed(&nobody, &Head::default());
         assert_eq!(
             (told.error.cause, told.again),
-            (Cause::Denied, Again::Never)
+            (Cause::Denied, Retry::Never)
         );
         assert!(told.error.message.starts_with("no credentials: try"));
     }
@@ -432,7 +432,7 @@ mod tests {
         };
         assert!(refused("ExpiredToken").is_of_credentials);
         assert!(!refused("AccessDenied").is_of_credentials);
-        assert_eq!(refused("AccessDenied").again, Again::Never);
-        assert_eq!(refused("RequestTimeout").again, Again::Always);
+        assert_eq!(refused("AccessDenied").again, Retry::Never);
+        assert_eq!(refused("RequestTimeout").again, Retry::Always);
     }
 }

@@ -60,11 +60,11 @@ pub(super) fn client(timeout: Duration, connect: Duration) -> ClientBuilder {
 /// failed one retry, the time limit could be over before a new connection is tried.
 pub(super) struct Pool {
     make: Box<dyn Fn() -> Result<Client, Error> + Send + Sync>,
-    current: Mutex<Current>,
+    current: Mutex<CurrentClient>,
 }
 
 /// The client that new requests use.
-struct Current {
+struct CurrentClient {
     client: Client,
     /// The number of clients before it.
     number: u64,
@@ -73,7 +73,7 @@ struct Current {
 }
 
 /// A request that has got no response yet. Dropped without one, it counts as broken: the caller has given up.
-struct Sent<'a> {
+struct PendingRequest<'a> {
     pool: &'a Pool,
     number: u64,
     is_broken: bool,
@@ -87,7 +87,7 @@ impl Pool {
         let client = make()?;
         Ok(Self {
             make: Box::new(make),
-            current: Mutex::new(Current {
+            current: Mutex::new(CurrentClient {
                 client,
                 number: 0,
                 is_used: false,
@@ -95,7 +95,7 @@ impl Pool {
         })
     }
 
-    fn current(&self) -> MutexGuard<'_, Current> {
+    fn current(&self) -> MutexGuard<'_, CurrentClient> {
         self.current.lock().unwrap_or_else(|e| e.into_inner())
     }
 
@@ -108,7 +108,7 @@ impl Pool {
             let current = self.current();
             (current.client.clone(), current.number)
         };
-        let mut sent = Sent {
+        let mut sent = PendingRequest {
             pool: self,
             number,
             is_broken: true,
@@ -119,7 +119,7 @@ impl Pool {
     }
 }
 
-impl Drop for Sent<'_> {
+impl Drop for PendingRequest<'_> {
     fn drop(&mut self) {
         let mut current = self.pool.current();
         if current.number != self.number {
@@ -130,7 +130,7 @@ impl Drop for Sent<'_> {
         } else if current.is_used
             && let Ok(client) = (self.pool.make)()
         {
-            *current = Current {
+            *current = CurrentClient {
                 client,
                 number: self.number + 1,
                 is_used: false,
@@ -163,9 +163,9 @@ pub(super) struct Head {
 
 /// The head of the last response to a request. It travels with the request.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Heard(Arc<Mutex<Head>>);
+pub(super) struct LastHead(Arc<Mutex<Head>>);
 
-impl Heard {
+impl LastHead {
     fn head(&self) -> MutexGuard<'_, Head> {
         self.0.lock().unwrap_or_else(|e| e.into_inner())
     }
@@ -344,7 +344,7 @@ impl HttpService for Connected {
         Self: 'async_trait,
     {
         Box::pin(async move {
-            let heard = request.extensions().get::<Heard>().cloned();
+            let heard = request.extensions().get::<LastHead>().cloned();
             let left_out = request.extensions().get::<LeftOut>().cloned();
             if let (Some(heard), Some(host)) = (&heard, request.uri().authority()) {
                 heard.head().host = Some(host.to_string());

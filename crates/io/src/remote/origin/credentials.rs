@@ -79,35 +79,35 @@ type Make<T> = Box<dyn Fn() -> Result<Service<T>, String> + Send + Sync>;
 
 /// Credentials of a service. If there are none, the error names the other ways to configure them. If the service fails
 /// later, the last credentials are used: the server decides whether they are still valid.
-pub(super) struct Asked<T> {
+pub(super) struct CachedCredentials<T> {
     make: Make<T>,
-    known: Mutex<Known<T>>,
+    known: Mutex<LastCredentials<T>>,
     renewals: Renewals,
     /// One request at a time, so that others share its outcome.
     turn: tokio::sync::Mutex<()>,
     hint: &'static str,
 }
 
-struct Known<T> {
+struct LastCredentials<T> {
     service: Service<T>,
     last: Option<Arc<T>>,
     /// When and why the service failed.
     failed: Option<(Instant, String)>,
 }
 
-impl<T> std::fmt::Debug for Asked<T> {
+impl<T> std::fmt::Debug for CachedCredentials<T> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Asked").finish_non_exhaustive()
     }
 }
 
-impl<T> Asked<T> {
+impl<T> CachedCredentials<T> {
     /// Makes the credentials of a service.
     pub(super) fn new(
         hint: &'static str,
         make: impl Fn() -> Result<Service<T>, String> + Send + Sync + 'static,
     ) -> Result<Arc<Self>, String> {
-        let known = Known {
+        let known = LastCredentials {
             service: make()?,
             last: None,
             failed: None,
@@ -121,12 +121,12 @@ impl<T> Asked<T> {
         }))
     }
 
-    fn known(&self) -> MutexGuard<'_, Known<T>> {
+    fn known(&self) -> MutexGuard<'_, LastCredentials<T>> {
         self.known.lock().unwrap_or_else(|e| e.into_inner())
     }
 
     /// Returns the last credentials, or the reason why there are none.
-    fn last(&self, known: &Known<T>) -> object_store::Result<Arc<T>> {
+    fn last(&self, known: &LastCredentials<T>) -> object_store::Result<Arc<T>> {
         known.last.clone().ok_or_else(|| {
             let why = known.failed.as_ref().map_or("", |(_, why)| why);
             no_credentials(format!("{NOBODY}{} ({why})", self.hint))
@@ -134,7 +134,7 @@ impl<T> Asked<T> {
     }
 }
 
-impl<T: Send + Sync> Renew for Asked<T> {
+impl<T: Send + Sync> Renew for CachedCredentials<T> {
     fn renew(&self, sent: Instant) -> bool {
         self.renewals.may(sent, || {
             // The configuration has not changed. If a new client cannot be made, the present one is used.
@@ -147,7 +147,7 @@ impl<T: Send + Sync> Renew for Asked<T> {
     }
 }
 
-impl<T: Send + Sync> CredentialProvider for Asked<T> {
+impl<T: Send + Sync> CredentialProvider for CachedCredentials<T> {
     type Credential = T;
 
     fn get_credential<'life, 'async_trait>(

@@ -18,7 +18,7 @@ const LONGEST: Duration = Duration::from_secs(8);
 
 /// Which requests are worth retrying after a failure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Again {
+pub(super) enum Retry {
     Never,
     /// Requests to a server that has responded before; others a few times.
     IfKnown,
@@ -28,7 +28,7 @@ pub(super) enum Again {
 /// A failure, and whether the same request may succeed later.
 pub(super) struct Refusal {
     pub(super) error: RemoteError,
-    pub(super) again: Again,
+    pub(super) again: Retry,
     /// The time after which the server accepts another request.
     pub(super) after: Option<Duration>,
     /// The request may succeed with other credentials.
@@ -39,7 +39,7 @@ impl From<RemoteError> for Refusal {
     fn from(error: RemoteError) -> Self {
         Self {
             error,
-            again: Again::Never,
+            again: Retry::Never,
             after: None,
             is_of_credentials: false,
         }
@@ -50,7 +50,7 @@ impl Refusal {
     /// Makes a failure that may be temporary.
     pub(super) fn again(error: RemoteError) -> Self {
         Self {
-            again: Again::Always,
+            again: Retry::Always,
             ..Self::from(error)
         }
     }
@@ -116,9 +116,9 @@ impl Patience {
     /// Waits until the request is worth retrying; fails if it is not.
     async fn pause(&mut self, refusal: Refusal) -> Result<(), RemoteError> {
         let is_worth = match refusal.again {
-            Again::Never => false,
-            Again::IfKnown => self.is_known || self.asked <= FEW,
-            Again::Always => true,
+            Retry::Never => false,
+            Retry::IfKnown => self.is_known || self.asked <= FEW,
+            Retry::Always => true,
         };
         if !is_worth {
             return Err(refusal.error);
@@ -219,9 +219,9 @@ pub(super) fn broken(failure: &reqwest::Error) -> Refusal {
         false => (Cause::Failed, why),
     };
     let again = match () {
-        () if is_distrusted || failure.is_builder() => Again::Never,
-        () if failure.is_connect() => Again::IfKnown,
-        () => Again::Always,
+        () if is_distrusted || failure.is_builder() => Retry::Never,
+        () if failure.is_connect() => Retry::IfKnown,
+        () => Retry::Always,
     };
     Refusal {
         again,
@@ -243,16 +243,16 @@ fn is_of_certificate(failure: &(dyn std::error::Error + 'static)) -> bool {
 }
 
 /// Returns which requests are worth retrying after a response.
-pub(super) fn again_after(status: StatusCode) -> Again {
+pub(super) fn again_after(status: StatusCode) -> Retry {
     match status {
         StatusCode::TOO_MANY_REQUESTS
         | StatusCode::REQUEST_TIMEOUT
         | StatusCode::BAD_GATEWAY
         | StatusCode::SERVICE_UNAVAILABLE
-        | StatusCode::GATEWAY_TIMEOUT => Again::Always,
-        StatusCode::NOT_IMPLEMENTED => Again::Never,
-        _ if status.is_server_error() => Again::IfKnown,
-        _ => Again::Never,
+        | StatusCode::GATEWAY_TIMEOUT => Retry::Always,
+        StatusCode::NOT_IMPLEMENTED => Retry::Never,
+        _ if status.is_server_error() => Retry::IfKnown,
+        _ => Retry::Never,
     }
 }
 

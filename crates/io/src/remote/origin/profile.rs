@@ -40,7 +40,7 @@ pub(super) struct Profile {
 
 /// How a profile authenticates its user.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Means {
+pub(super) enum Authentication {
     /// The profile does not say.
     None,
     /// Keys in the files.
@@ -165,7 +165,7 @@ impl Profile {
     /// # Errors
     ///
     /// The profile uses a method that this program does not support. The error says what to do instead.
-    pub(super) fn means(&self) -> Result<Means, String> {
+    pub(super) fn means(&self) -> Result<Authentication, String> {
         let name = &self.name;
         let refuse = |what: &str| {
             Err(format!(
@@ -175,12 +175,12 @@ impl Profile {
         };
         if self.get("role_arn").is_some() {
             return match self.get("web_identity_token_file") {
-                Some(_) => Ok(Means::WebIdentity),
+                Some(_) => Ok(Authentication::WebIdentity),
                 None => refuse("role_arn with source_profile or credential_source"),
             };
         }
         if self.get("aws_access_key_id").is_some() && self.get("aws_secret_access_key").is_some() {
-            return Ok(Means::Keys);
+            return Ok(Authentication::Keys);
         }
         for key in [
             "sso_session",
@@ -192,7 +192,7 @@ impl Profile {
                 return refuse(key);
             }
         }
-        Ok(Means::None)
+        Ok(Authentication::None)
     }
 
     fn keys(&self) -> Option<AwsCredential> {
@@ -332,7 +332,7 @@ AWS_Session_Token = token
             (Some("eu-west-1"), None)
         );
         assert_eq!(default.keys().unwrap().secret_key, "a=b#c");
-        assert_eq!(default.means(), Ok(Means::Keys));
+        assert_eq!(default.means(), Ok(Authentication::Keys));
         let lab = files.profile("lab").unwrap().unwrap();
         assert_eq!(lab.endpoint(), Some("https://s3.lab.example"));
         assert_eq!(
@@ -357,7 +357,7 @@ AWS_Session_Token = token
         let dir = tempfile::tempdir().unwrap();
         let files = files(dir.path());
         let means = |name| files.profile(name).unwrap().unwrap().means();
-        assert_eq!(means("web"), Ok(Means::WebIdentity));
+        assert_eq!(means("web"), Ok(Authentication::WebIdentity));
         for (name, what) in [
             ("role", "source_profile"),
             ("sso", "sso_session"),

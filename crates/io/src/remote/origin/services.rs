@@ -10,8 +10,8 @@ use object_store::{ClientOptions, RetryConfig};
 
 use super::super::address::Address;
 use super::connections::Connections;
-use super::credentials::{Asked, Container, NOBODY, Renewable, few, variable};
-use super::profile::{FileKeys, Files, Means, Profile};
+use super::credentials::{CachedCredentials, Container, NOBODY, Renewable, few, variable};
+use super::profile::{Authentication, FileKeys, Files, Profile};
 use npyfs_base::options::RemoteSettings;
 
 /// Environment variables that are not passed on unchanged, because other settings take precedence.
@@ -131,18 +131,18 @@ fn known(
         return Ok((builder, None));
     }
     match profile.means()? {
-        Means::Keys => {
+        Authentication::Keys => {
             let keys = Arc::new(FileKeys::new(files.clone(), name));
             return Ok((builder.with_credentials(keys.clone()), Some(keys)));
         }
-        Means::WebIdentity => {
+        Authentication::WebIdentity => {
             for key in ["role_arn", "web_identity_token_file", "role_session_name"] {
                 if let (Some(value), Ok(key)) = (profile.get(key), key.parse()) {
                     builder = builder.with_config(key, value);
                 }
             }
         }
-        Means::None => {
+        Authentication::None => {
             if settings.profile.is_some() {
                 return Err(format!("profile {name} says nothing of who asks"));
             }
@@ -154,11 +154,11 @@ fn known(
             }
         }
     }
-    let has_identity = profile.means()? == Means::WebIdentity
+    let has_identity = profile.means()? == Authentication::WebIdentity
         || (variable("AWS_WEB_IDENTITY_TOKEN_FILE").is_some()
             && variable("AWS_ROLE_ARN").is_some());
     let asking = builder.clone().with_retry(few());
-    let asked = Asked::new(HINT, move || {
+    let asked = CachedCredentials::new(HINT, move || {
         if let Some(container) = Container::of_environment().filter(|_| !has_identity) {
             let container: AwsCredentialProvider = container?;
             return Ok(container);
@@ -198,7 +198,7 @@ pub(super) fn google(
         builder = builder.with_skip_signature(true);
     } else {
         let asking = builder.clone().with_retry(few());
-        let asked = Asked::new(HINT, move || {
+        let asked = CachedCredentials::new(HINT, move || {
             let made = asking.clone().build().map_err(|e| e.to_string())?;
             Ok(made.credentials().clone())
         })?;
@@ -240,7 +240,7 @@ pub(super) fn azure(
         builder = builder.with_skip_signature(true);
     } else {
         let asking = builder.clone().with_retry(few());
-        let asked = Asked::new(HINT, move || {
+        let asked = CachedCredentials::new(HINT, move || {
             let made = asking.clone().build().map_err(|e| e.to_string())?;
             Ok(made.credentials().clone())
         })?;

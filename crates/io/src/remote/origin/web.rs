@@ -23,7 +23,7 @@ use super::super::error::{Cause, RemoteError, without_secrets};
 use super::super::runtime::install_crypto;
 use super::connections::{CONNECT, MOST_REDIRECTS, Pool, client, referred};
 use super::patience::{Refusal, again_after, broken, changed, error, persist, retry_after};
-use super::{Got, Version};
+use super::{Fetched, Version};
 use npyfs_base::options::RemoteSettings;
 
 /// The most bytes of a whole document, and of all documents held at the same time.
@@ -51,7 +51,7 @@ pub(in crate::remote) struct Site {
     /// The time limit of a request.
     timeout: Duration,
     /// The whole document, if the server does not support ranges.
-    whole: Whole,
+    whole: WholeDocument,
 }
 
 impl Site {
@@ -82,7 +82,7 @@ impl Site {
             url: address.url().clone(),
             headers,
             timeout,
-            whole: Whole::of_document(),
+            whole: WholeDocument::of_document(),
         })
     }
 
@@ -99,7 +99,7 @@ impl Site {
             url,
             headers: self.headers.clone(),
             timeout: self.timeout,
-            whole: Whole::of_pack(),
+            whole: WholeDocument::of_pack(),
         })
     }
 
@@ -108,7 +108,7 @@ impl Site {
         &self,
         range: Range<u64>,
         of: Option<&Version>,
-    ) -> Result<Arc<Got>, RemoteError> {
+    ) -> Result<Arc<Fetched>, RemoteError> {
         let get = || self.range(range.clone(), of);
         persist(self.timeout, of.is_some(), |_| false, get).await
     }
@@ -116,11 +116,11 @@ impl Site {
     /// Asks for the current version.
     pub(super) async fn head(&self) -> Result<Version, RemoteError> {
         // The caller has a known version to fall back on.
-        persist(self.timeout, false, |_| false, || self.look()).await
+        persist(self.timeout, false, |_| false, || self.head_once()).await
     }
 
     /// Requests the head, or one byte: an address that was signed for reading may not allow HEAD.
-    async fn look(&self) -> Result<Version, Refusal> {
+    async fn head_once(&self) -> Result<Version, Refusal> {
         match self.ask(Method::HEAD, HeaderMap::new()).await {
             Ok(answer) => {
                 let size = answer.headers().get(CONTENT_LENGTH);
@@ -146,7 +146,11 @@ impl Site {
         Ok(version(&answer, size))
     }
 
-    async fn range(&self, range: Range<u64>, of: Option<&Version>) -> Result<Arc<Got>, Refusal> {
+    async fn range(
+        &self,
+        range: Range<u64>,
+        of: Option<&Version>,
+    ) -> Result<Arc<Fetched>, Refusal> {
         self.whole.check()?;
         let mut headers = HeaderMap::new();
         let last = range.end.saturating_sub(1);
@@ -185,7 +189,7 @@ impl Site {
             let why = format!("{} bytes arrived of {len}", bytes.len());
             return Err(Refusal::again(error(Cause::Failed, why)));
         }
-        Ok(Arc::new(Got {
+        Ok(Arc::new(Fetched {
             version,
             start: own.start,
             bytes,
@@ -217,12 +221,12 @@ impl Site {
 }
 
 /// The state of a document that is fetched whole.
-struct Whole {
+struct WholeDocument {
     /// The most bytes it may have.
     largest: u64,
     memory: &'static Semaphore,
     /// The document, while a request still holds it. Locked by the request that fetches it.
-    last: tokio::sync::Mutex<Weak<Got>>,
+    last: tokio::sync::Mutex<Weak<Fetched>>,
     /// The reason why it is refused, and until when.
     refused: Mutex<Option<(RemoteError, Instant)>>,
 }
@@ -241,7 +245,7 @@ impl From<Refusal> for Failure {
     }
 }
 
-impl Whole {
+impl WholeDocument {
     /// A document.
     fn of_document() -> Self {
         Self::new(LARGEST, &DOCUMENTS)
@@ -281,7 +285,7 @@ impl Whole {
         version: Version,
         of: Option<&Version>,
         pause: Duration,
-    ) -> Result<Arc<Got>, Refusal> {
+    ) -> Result<Arc<Fetched>, Refusal> {
         let Ok(mut last) = self.last.try_lock() else {
             drop(answer);
             let last = self.last.lock().await;
@@ -316,7 +320,7 @@ impl Whole {
         mut answer: Response,
         mut version: Version,
         of: Option<&Version>,
-    ) -> Result<Got, Failure> {
+    ) -> Result<Fetched, Failure> {
         let told = answer.content_length();
         let most = told.or(of.map(|of| of.size)).unwrap_or(self.largest);
         if most > self.largest {
@@ -357,7 +361,7 @@ impl Whole {
         if of.is_some_and(|of| !of.is(&version)) {
             return Err(Failure::Passing(changed().into()));
         }
-        Ok(Got {
+        Ok(Fetched {
             version,
             start: 0,
             bytes,

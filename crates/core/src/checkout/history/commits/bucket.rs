@@ -7,7 +7,7 @@
 use super::numbered::{is_commit, is_whole};
 use super::place::{CommitDirectory, CommitPlace, Creation};
 use npyfs_base::error::Result;
-use npyfs_io::remote::{Created, Prefix};
+use npyfs_io::remote::{CreationOutcome, Prefix};
 
 /// A prefix of a bucket as the place of commits.
 pub(super) struct CommitBucket {
@@ -67,12 +67,12 @@ impl CommitPlace for CommitBucket {
 
     fn create(&self, name: &str, bytes: &[u8]) -> Result<Creation> {
         Ok(match self.prefix.create(name, bytes)? {
-            Created::Made => {
+            CreationOutcome::Made => {
                 self.keep(name, bytes);
                 Creation::Made
             }
-            Created::Taken => Creation::Taken,
-            Created::Unclear(e) => Creation::Unclear(e),
+            CreationOutcome::Taken => Creation::Taken,
+            CreationOutcome::Unclear(e) => Creation::Unclear(e),
         })
     }
 

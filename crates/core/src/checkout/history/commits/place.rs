@@ -88,7 +88,7 @@ impl CommitDirectory {
 
     /// Returns whether there is an object of this name, whatever is in it.
     pub(super) fn has(&self, name: &str) -> bool {
-        self.dir.look(name).is_ok()
+        self.dir.metadata_here(name).is_ok()
     }
 
     fn about(&self, error: io::Error, name: &str) -> Error {

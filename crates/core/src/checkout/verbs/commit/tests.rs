@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::checkout::history::checkouts::OpenCheckout;
-use crate::checkout::history::snapshot::Known;
+use crate::checkout::history::snapshot::KnownCommits;
 use crate::checkout::records::entry::LayerEntry;
 use crate::store::format::bare::registry;
 use crate::store::object::NewFile;
@@ -46,7 +46,7 @@ fn open(checkouts: &Checkouts, name: &str) -> OpenCheckout {
 pub(in crate::checkout) fn commit_with(
     checkouts: &Checkouts,
     name: &str,
-    wish: &Wish,
+    wish: &CommitOptions,
     storage: Arc<dyn Storage>,
     is_group: IsGroup<'_>,
     lay: Laying<'_>,
@@ -71,10 +71,10 @@ fn write(checkouts: &Checkouts, name: &str, keys: &[&str]) {
     }
 }
 
-fn wish(side: Option<Side>) -> Wish {
-    Wish {
+fn wish(side: Option<Side>) -> CommitOptions {
+    CommitOptions {
         side,
-        ..Wish::default()
+        ..CommitOptions::default()
     }
 }
 
@@ -244,10 +244,10 @@ fn what_does_not_fit_is_refused_or_left_out() {
         Ok(Box::new(Told(misfits)))
     };
     let commit = |leave_out| {
-        let wish = Wish {
+        let wish = CommitOptions {
             leave_out,
             message: "why not".into(),
-            ..Wish::default()
+            ..CommitOptions::default()
         };
         commit_with(&checkouts, "a", &wish, Arc::new(Disk), &|_, _| false, lay)
     };
@@ -401,8 +401,8 @@ fn a_snapshot_says_what_all_layers_say() {
                 crate::checkout::verbs::revert::revert(&checkouts, &id, None, Arc::new(Disk), GOOD);
         }
         let (part, full) = (
-            Known::with_layers(&dir()).unwrap(),
-            Known::in_full(&dir()).unwrap(),
+            KnownCommits::with_layers(&dir()).unwrap(),
+            KnownCommits::in_full(&dir()).unwrap(),
         );
         assert_eq!(shown(&part.layers), shown(&full.layers));
         let said = |layers: &[LayerFiles]| -> Vec<_> {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use crate::formats::arkouda::array::{ArrayNode, BrokenArray, Origin};
 use crate::formats::arkouda::marks::Marks;
 use crate::formats::arkouda::numbers::{NumberKind, NumbersOf};
-use crate::formats::arkouda::object::{Joined, Object, What};
+use crate::formats::arkouda::object::{HdfObject, JoinedObject, Object};
 use crate::formats::arkouda::set::LocaleSet;
 use crate::tree::name::ArrayNames;
 use crate::tree::{LazyEntries, Node};
@@ -39,7 +39,7 @@ pub(super) struct NumberTable {
 }
 
 impl NumberTable {
-    pub(super) fn new(set: &Arc<LocaleSet>, group: &Joined) -> Self {
+    pub(super) fn new(set: &Arc<LocaleSet>, group: &JoinedObject) -> Self {
         Self {
             set: set.clone(),
             group: group.path.clone(),
@@ -112,9 +112,9 @@ impl NumberTable {
         self
     }
 
-    fn joined(&self, at: usize, parts: Vec<Option<Arc<Object>>>) -> Joined {
+    fn joined(&self, at: usize, parts: Vec<Option<Arc<Object>>>) -> JoinedObject {
         let name = self.names.get(at).to_vec();
-        Joined {
+        JoinedObject {
             path: [self.group.as_slice(), &[name]].concat(),
             parts,
         }
@@ -137,7 +137,7 @@ impl NumberTable {
                 }
                 Arc::new(Object {
                     marks: marks.clone(),
-                    what: What::Dataset(dataset),
+                    what: HdfObject::Dataset(dataset),
                     stored_as: None,
                 })
             }));

@@ -5,7 +5,7 @@
 
 use xxhash_rust::xxh3::{xxh3_64, xxh3_64_with_seed};
 
-use super::was::{Was, recode, type_over};
+use super::present::{PresentObject, recode, type_over};
 use super::{
     CATEGORICAL, Complete, GROUPED, INDEX, MAX_BITS, Type, WrittenMember, WrittenMembers,
     add as add_array, add_string_members, below, bytes_dtype, complete, grouping, is_member, marks,
@@ -14,7 +14,7 @@ use super::{
 use crate::store::base::{Base, invalid};
 use crate::store::encode::ObjectKey;
 use crate::store::encode::array::NpyArray;
-use crate::store::encode::contents::Mapped;
+use crate::store::encode::contents::MappedElements;
 use crate::store::encode::integers::Integers;
 use crate::store::encode::text::windows;
 use crate::store::object::NewFile;
@@ -30,7 +30,7 @@ pub(super) fn add(
     key: &ObjectKey,
     parts: &[Part],
 ) -> Result<Complete> {
-    let was = Was::find(base, &[key.name().to_owned()])?;
+    let was = PresentObject::find(base, &[key.name().to_owned()])?;
     let first = |part: &Part| {
         part.place
             .member
@@ -70,7 +70,7 @@ pub(super) fn add_file(
     key: &ObjectKey,
     array: &NpyArray,
 ) -> Result<()> {
-    let was = Was::find(base, &[key.name().to_owned()])?;
+    let was = PresentObject::find(base, &[key.name().to_owned()])?;
     let above = key.group().len();
     CompositeWriter { new, base, above }.add(key.path(), array, &was)
 }
@@ -124,9 +124,9 @@ impl CompositeWriter<'_> {
     ) -> Result<Complete> {
         self.only(members, &[name], "")?;
         let array = self.array(members, name)?;
-        let was = Was {
+        let was = PresentObject {
             object_type: Some(object as i64),
-            ..Was::default()
+            ..PresentObject::default()
         };
         if type_over(&was, &array).is_none() {
             let (dtype, shape) = (array.dtype.name(), &array.shape);
@@ -191,12 +191,12 @@ impl CompositeWriter<'_> {
     }
 
     /// Returns the present object at a path.
-    fn was(&self, path: &[String]) -> Result<Was> {
-        Was::find(self.base, path.get(self.above..).unwrap_or_default())
+    fn was(&self, path: &[String]) -> Result<PresentObject> {
+        PresentObject::find(self.base, path.get(self.above..).unwrap_or_default())
     }
 
     /// Adds an array. If its elements leave the kind open, it keeps the kind of the present object.
-    fn add(&mut self, path: &[String], array: &NpyArray, was: &Was) -> Result<()> {
+    fn add(&mut self, path: &[String], array: &NpyArray, was: &PresentObject) -> Result<()> {
         if let Some(object) = type_over(was, array) {
             let array = array.little();
             return numbers(self.new, path, &array, object, array.data.clone());
@@ -761,7 +761,7 @@ fn add_limbs(
         let column = NpyArray {
             dtype: limb_dtype(),
             shape: vec![len],
-            data: Mapped::content(array.data.clone(), 8 * count, 8, take),
+            data: MappedElements::content(array.data.clone(), 8 * count, 8, take),
         };
         let path = below(path, &format!("Limb_{number}"));
         let data = column.data.clone();

@@ -9,10 +9,10 @@ use serde_json::{Value as Json, json};
 use super::checkout::Checkout;
 use super::sample::NewSample;
 use super::tree::{Root, STAGE};
-use super::{At, at, check_name, check_shown, stored_names};
+use super::{RecordPlace, at, check_name, check_shown, stored_names};
 use crate::formats::hangar::column::Layout;
 use crate::store::part::{Part, PartPlace};
-use crate::store::target::{Made, PathNames, Role, StoreOutcome, Target};
+use crate::store::target::{DirectoryOutcome, PathNames, Role, StoreOutcome, Target};
 use crate::tree::Directory;
 use npyfs_base::error::{Error, ErrorKind, Result};
 use npyfs_io::content::scratch::Scratch;
@@ -39,7 +39,7 @@ fn read_only() -> Error {
 }
 
 /// Returns the place that an object's key names.
-fn of_object(object: &str) -> Result<At> {
+fn of_object(object: &str) -> Result<RecordPlace> {
     let names: Vec<Vec<u8>> = object.split('/').map(|n| n.as_bytes().to_vec()).collect();
     match names.split_first() {
         Some((first, rest)) if first == STAGE => at(rest),
@@ -180,18 +180,18 @@ impl Target for StageTarget {
         Ok(true)
     }
 
-    fn make_directory(&self, path: &PathNames, _time: SystemTime) -> Result<Made> {
+    fn make_directory(&self, path: &PathNames, _time: SystemTime) -> Result<DirectoryOutcome> {
         let names = self.inside(path)?;
         check_shown(names, "")?;
         let (column, keys) = stored_names(names);
         check_name(&column, "column")?;
         match &keys[..] {
-            [] => Ok(Made::Scratch),
+            [] => Ok(DirectoryOutcome::Scratch),
             [sample] => {
                 check_name(sample, "key")?;
                 let schema = self.checkout.schema(&column)?;
                 match schema.is_none_or(|schema| schema.layout == Layout::Nested) {
-                    true => Ok(Made::Scratch),
+                    true => Ok(DirectoryOutcome::Scratch),
                     false => Err(refused(libc::EINVAL, "the column has no subsamples")),
                 }
             }

@@ -13,7 +13,7 @@ use crate::formats::hangar::record::Record;
 use crate::formats::hangar::sample::SampleContent;
 use crate::formats::hangar::{key, lock};
 use crate::tree::name::{unescape, visible};
-use crate::tree::overlay::{Added, Overlay};
+use crate::tree::overlay::{AddedEntries, Overlay};
 use crate::tree::prefix;
 use crate::tree::{Directory, Node, VirtualFile};
 use npyfs_base::error::{Error, Result};
@@ -101,8 +101,8 @@ impl Overlay for Root {
         }))
     }
 
-    fn all_added(&self) -> Result<Added> {
-        Ok(Added::default())
+    fn all_added(&self) -> Result<AddedEntries> {
+        Ok(AddedEntries::default())
     }
 
     fn ownership(&self) -> Ownership {
@@ -176,14 +176,14 @@ impl Overlay for StageDirectory {
         }))
     }
 
-    fn all_added(&self) -> Result<Added> {
+    fn all_added(&self) -> Result<AddedEntries> {
         let changed = self.checkout.changed().into_iter();
         let shown = changed.filter(|(_, shown)| *shown);
-        Ok(Added {
+        Ok(AddedEntries {
             entries: shown
                 .map(|(column, _)| (visible(&column, ""), self.column(column)))
                 .collect(),
-            ..Added::default()
+            ..AddedEntries::default()
         })
     }
 
@@ -369,8 +369,8 @@ impl Overlay for StagedColumn {
         })
     }
 
-    fn all_added(&self) -> Result<Added> {
-        let mut added = Added::default();
+    fn all_added(&self) -> Result<AddedEntries> {
+        let mut added = AddedEntries::default();
         match self.form()? {
             None => {}
             Some((true, _)) => {

@@ -25,7 +25,7 @@ const MOST: usize = 64 << 20;
 
 /// The object at a path, as far as it determines how the next one is stored there.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct Was {
+pub(super) struct PresentObject {
     /// `ObjType`, if the object has one.
     pub object_type: Option<i64>,
     pub is_bigint: bool,
@@ -33,7 +33,7 @@ pub(super) struct Was {
     pub max_bits: i64,
 }
 
-impl Was {
+impl PresentObject {
     /// Returns the present object at own names relative to the group.
     pub(super) fn find(base: &dyn Base, path: &[String]) -> Result<Self> {
         let attributes = match base.node(path, ".npy")? {
@@ -152,7 +152,7 @@ pub(super) fn recode(
 }
 
 /// Returns the type as which numbers are stored over such an object; `None`: according to their dtype.
-pub(super) fn type_over(was: &Was, array: &NpyArray) -> Option<Type> {
+pub(super) fn type_over(was: &PresentObject, array: &NpyArray) -> Option<Type> {
     let (kind, size, _) = array.scalar()?;
     let flat = array.shape.len() == 1;
     match (kind, size) {
