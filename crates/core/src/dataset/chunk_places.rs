@@ -78,9 +78,11 @@ struct KnownChunks {
     slots: HashMap<u64, (Slot, bool)>,
     /// The ends of the stored ranges by their starts.
     ranges: BTreeMap<u64, u64>,
-    /// The numbers of chunks that were read, and of look-ups.
+    /// The numbers of chunks that were read, and of look-ups, since the table was tried last.
     read: u64,
     look_ups: u64,
+    /// How often the table could not be had: after each time twice as much must be read until it is tried again.
+    tries: u32,
     state: State,
 }
 
@@ -164,6 +166,7 @@ impl KnownChunks {
     /// Counts anew until the table is worth its time.
     fn begin_again(&mut self) {
         (self.read, self.look_ups) = (0, 0);
+        self.tries = self.tries.saturating_add(1);
     }
 
     fn check(&self) -> Result<()> {
@@ -292,8 +295,9 @@ impl LookedUp {
 
     /// Returns whether the table is worth its time.
     fn is_much(&self, known: &KnownChunks) -> bool {
-        let most = self.count / self.look_up.cost().max(1);
-        known.read > self.count / PART_READ || known.look_ups > most
+        let most = |count: u64| count.saturating_mul(1 << known.tries.min(32));
+        let look_ups = self.count / self.look_up.cost().max(1);
+        known.read > most(self.count / PART_READ) || known.look_ups > most(look_ups)
     }
 
     /// Looks up chunks, and returns the first of them; `None` if the table was read instead.
@@ -646,18 +650,21 @@ mod tests {
             unreadable: true,
             ..Index::default()
         };
-        let (looked_up, read) = (index.looked_up.clone(), index.read.clone());
+        let read = index.read.clone();
         let places = places(index);
-        for first in [0, 10, 20] {
+        for first in [0, 10] {
             look_up_until_read(&places, &read, first);
             let looked_up = places.looked_up.as_ref().unwrap();
             wait_for(|| !looked_up.is_read_beside.load(Ordering::Acquire));
         }
-        let counts = (
-            looked_up.load(Ordering::Relaxed),
-            read.load(Ordering::Relaxed),
-        );
-        assert!(counts.1 as u64 * (COUNT / COST) < counts.0 as u64);
+        // Each time after twice as many look-ups.
+        let looked_up = places.looked_up.as_ref().unwrap();
+        let mut known = looked_up.known();
+        known.look_ups = 4 * (COUNT / COST);
+        assert!(!looked_up.is_much(&known));
+        known.look_ups += 1;
+        assert!(looked_up.is_much(&known));
+        drop(known);
         let refused = self::places(Index {
             quick: true,
             refused: true,
