@@ -93,8 +93,8 @@ impl Arena {
 
 impl Drop for Arena {
     fn drop(&mut self) {
-        // SAFETY: `new` made the mapping, and every `ArenaRange` holds the arena, so no range is in use. The call can only
-        // fail for memory that is not a mapping.
+        // SAFETY: `new` made the mapping, and every `ArenaRange` holds the arena, so no range is in use. The call
+        // can only fail for memory that is not a mapping.
         let _ = unsafe { munmap(self.mapping.as_ptr().cast(), self.mapped) };
     }
 }
