@@ -50,15 +50,17 @@ pub enum WholeTable {
 }
 
 /// The places of the chunks of a dataset.
-pub struct ChunkPlaces {
-    /// The whole table, once it is read.
-    whole: Arc<OnceLock<ChunkTable>>,
-    looked_up: Option<Arc<LookedUp>>,
+pub struct ChunkPlaces(Places);
+
+enum Places {
+    Whole(ChunkTable),
+    LookedUp(Arc<LookedUp>),
 }
 
 /// Chunks that are looked up.
 struct LookedUp {
-    whole: Arc<OnceLock<ChunkTable>>,
+    /// The whole table, once it is read.
+    whole: OnceLock<ChunkTable>,
     /// An empty table: it holds the memory that is reserved for `known`.
     _table: ChunkTable,
     count: u64,
@@ -181,55 +183,56 @@ impl KnownChunks {
 impl ChunkPlaces {
     /// Makes the places of a whole table.
     pub fn whole(table: ChunkTable) -> Self {
-        Self {
-            whole: Arc::new(OnceLock::from(table)),
-            looked_up: None,
-        }
+        Self(Places::Whole(table))
     }
 
     /// Makes the places of `count` chunks that are looked up. `table` is empty, and has the memory for look-ups
     /// reserved.
     pub fn looked_up(table: ChunkTable, count: u64, look_up: Box<dyn LookUp>) -> Self {
-        let whole = Arc::default();
-        Self {
-            whole: Arc::clone(&whole),
-            looked_up: Some(Arc::new(LookedUp {
-                whole,
-                _table: table,
-                count,
-                look_up,
-                known: Mutex::default(),
-                finding: Mutex::default(),
-                reading: Mutex::default(),
-                is_read_beside: AtomicBool::new(false),
-            })),
-        }
+        Self(Places::LookedUp(Arc::new(LookedUp {
+            whole: OnceLock::new(),
+            _table: table,
+            count,
+            look_up,
+            known: Mutex::default(),
+            finding: Mutex::default(),
+            reading: Mutex::default(),
+            is_read_beside: AtomicBool::new(false),
+        })))
     }
 
     /// Returns the number of bytes of memory that the places can take.
     pub fn weight(&self) -> usize {
-        let count = match &self.looked_up {
-            Some(looked_up) => usize::try_from(looked_up.count).unwrap_or(usize::MAX),
-            None => self.table().map_or(0, <[Slot]>::len),
+        let count = match &self.0 {
+            Places::Whole(table) => table.slots.len(),
+            Places::LookedUp(own) => usize::try_from(own.count).unwrap_or(usize::MAX),
         };
         count.saturating_mul(size_of::<Slot>())
     }
 
     /// Returns all chunks, if the table was read.
     pub fn table(&self) -> Option<&[Slot]> {
-        self.whole.get().map(|table| &*table.slots)
+        let table = match &self.0 {
+            Places::Whole(table) => Some(table),
+            Places::LookedUp(own) => own.whole.get(),
+        };
+        table.map(|table| &*table.slots)
     }
 
     /// Returns whether libhdf5 must read the chunks, as the table was refused.
     pub fn is_refused(&self) -> bool {
-        let looked_up = self.looked_up.as_ref();
-        looked_up.is_some_and(|looked_up| looked_up.known().state == State::Refused)
+        match &self.0 {
+            Places::Whole(_) => false,
+            Places::LookedUp(own) => own.known().state == State::Refused,
+        }
     }
 
     /// Returns the look-ups, unless the table was read.
     fn look_ups(&self) -> Option<&Arc<LookedUp>> {
-        let looked_up = self.looked_up.as_ref();
-        looked_up.filter(|_| self.whole.get().is_none())
+        match &self.0 {
+            Places::LookedUp(own) if own.whole.get().is_none() => Some(own),
+            _ => None,
+        }
     }
 
     /// Returns a chunk.
@@ -654,11 +657,11 @@ mod tests {
         let places = places(index);
         for first in [0, 10] {
             look_up_until_read(&places, &read, first);
-            let looked_up = places.looked_up.as_ref().unwrap();
+            let looked_up = places.look_ups().unwrap();
             wait_for(|| !looked_up.is_read_beside.load(Ordering::Acquire));
         }
         // Each time after twice as many look-ups.
-        let looked_up = places.looked_up.as_ref().unwrap();
+        let looked_up = places.look_ups().unwrap();
         let mut known = looked_up.known();
         known.look_ups = 4 * (COUNT / COST);
         assert!(!looked_up.is_much(&known));
@@ -777,7 +780,7 @@ mod tests {
         for start in (0..COUNT - 1000).step_by(1000) {
             places.prepare(start..start + 1000).unwrap();
             assert!((start..start + 1000).all(|place| places.get(place).unwrap() == slot(place)));
-            let known = places.looked_up.as_ref().unwrap().known();
+            let known = places.look_ups().unwrap().known();
             assert!(known.slots.len() <= MOST_KNOWN && known.ranges.len() <= MOST_KNOWN);
         }
         assert!(!places.is_refused() && places.table().is_none());

@@ -3,6 +3,7 @@
 use serde_json::{Map, Value as Json};
 
 use super::LeftOut;
+use crate::store::encode::ucs4;
 use npyfs_base::npy::dtype::{DType, Kind, Order};
 use npyfs_hdf5::{Attribute, GroupPath, References, Value};
 
@@ -136,7 +137,7 @@ fn element(dtype: &DType, bytes: &[u8]) -> Result<Json, String> {
             Some(text) => Ok(text.into()),
             None => Err("bytes that are not UTF-8".into()),
         },
-        Kind::Text => match ucs4(bytes, *order) {
+        Kind::Text => match text_of_ucs4(bytes, *order) {
             Some(text) => Ok(text.into()),
             None => Err("text that is not Unicode".into()),
         },
@@ -164,18 +165,8 @@ fn text(bytes: &[u8]) -> Option<&str> {
 }
 
 /// Returns text of 4 bytes a character that is padded with zeros; `None` if a code is no character.
-pub(super) fn ucs4(bytes: &[u8], order: Order) -> Option<String> {
-    let text = bytes
-        .chunks_exact(4)
-        .map(|code| {
-            let code = <[u8; 4]>::try_from(code).ok()?;
-            char::from_u32(match order {
-                Order::Big => u32::from_be_bytes(code),
-                Order::Little | Order::None => u32::from_le_bytes(code),
-            })
-        })
-        .collect::<Option<String>>()?;
-    Some(text.trim_end_matches('\0').to_owned())
+pub(super) fn text_of_ucs4(bytes: &[u8], order: Order) -> Option<String> {
+    ucs4::characters(bytes, order).map(char::from_u32).collect()
 }
 
 /// Returns the text of a value that is a single text.

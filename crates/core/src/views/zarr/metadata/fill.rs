@@ -140,7 +140,7 @@ fn scalar(dtype: &DType, bytes: &[u8], version: Version) -> Option<Json> {
             Some(json!([float(re)?, float(im)?]))
         }
         Kind::Bytes | Kind::Void => Some(BASE64_STANDARD.encode(bytes).into()),
-        Kind::Text => attributes::ucs4(bytes, *order).map(Json::from),
+        Kind::Text => attributes::text_of_ucs4(bytes, *order).map(Json::from),
         Kind::Datetime | Kind::Timedelta => {
             npyfs_base::npy::dtype::integer(bytes, Kind::Int, *order).map(Json::from)
         }
