@@ -449,3 +449,29 @@ fn what_a_checkout_is_given_is_committed_and_read_again() {
     assert_eq!(shown.attributes("/").unwrap()[0].value::<i64>().unwrap(), 7);
     assert_eq!(std::fs::read(&cells).unwrap(), before);
 }
+
+#[test]
+fn a_commit_refuses_what_cannot_be_stored_any_more() {
+    let (_dir, stores) = demo();
+    let cells = stores.join("cells.h5df");
+    let options = Store::options().worker(npyfs());
+    let checkout = options.write(&cells, "axes").unwrap();
+    let names = ndarray::arr1(&["a".to_owned(), "b".to_owned()]);
+    checkout.write("kind#", &names).unwrap();
+    let member = |name: &str| format!("kind,gene#few/{name}");
+    let data = ndarray::arr1(&[1.5_f32, 2.5]);
+    checkout.write(&member("data"), &data).unwrap();
+    checkout.remove("kind#").unwrap();
+    let refused = checkout.commit("an axis is missing").unwrap_err();
+    assert!(refused.to_string().contains("kind"), "{refused}");
+    checkout.write("kind#", &names).unwrap();
+    let indices = ndarray::arr1(&[3_i32, 5]);
+    checkout.write(&member("indices"), &indices).unwrap();
+    let indptr = ndarray::arr1(&[0_i32, 1, 2]);
+    checkout.write(&member("indptr"), &indptr).unwrap();
+    let shape = ndarray::arr1(&[2_i64, 200]);
+    checkout.write(&member("shape"), &shape).unwrap();
+    assert!(checkout.commit("both").unwrap().is_some());
+    let few = open(&cells).sparse::<f32>("kind,gene#few").unwrap();
+    assert_eq!((few.indices, few.data), (vec![3, 5], vec![1.5, 2.5]));
+}

@@ -2,8 +2,9 @@
 
 use std::collections::BTreeMap;
 use std::path::{Component, Path, PathBuf};
-use std::sync::{Arc, Mutex, OnceLock};
+use std::sync::{Arc, OnceLock};
 
+use parking_lot::Mutex;
 use serde::ser::SerializeMap;
 use serde::{Serialize, Serializer};
 
@@ -74,7 +75,7 @@ impl VerifyProgress {
 
     /// Returns the lines about what is wrong.
     fn into_wrong(self) -> Vec<String> {
-        self.wrong.into_inner().unwrap_or_else(|e| e.into_inner())
+        self.wrong.into_inner()
     }
 }
 
@@ -88,7 +89,7 @@ impl VerifyReport for VerifyProgress {
     }
 
     fn wrong(&self, why: &str) {
-        let mut wrong = self.wrong.lock().unwrap_or_else(|e| e.into_inner());
+        let mut wrong = self.wrong.lock();
         wrong.push(why.to_owned());
         self.line(why);
     }

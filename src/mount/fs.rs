@@ -17,7 +17,7 @@ use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, RwLock};
+use std::sync::{Arc, OnceLock};
 use std::time::SystemTime;
 
 use npyfs_base::error::{Error, ErrorKind, Result};
@@ -34,6 +34,7 @@ use npyfs_core::tree::{Directory, Node, VirtualFile, control, name};
 use npyfs_core::views;
 use npyfs_io::file::Ownership;
 use npyfs_io::remote::Address;
+use parking_lot::{Mutex, RwLock};
 
 use handles::{OpenDir, OpenFile};
 use keeper::Keeper;
@@ -177,14 +178,9 @@ impl Fs {
         self.lists_names
     }
 
-    fn inodes(&self) -> MutexGuard<'_, InodeTable> {
-        // The table is consistent between any two statements that can panic.
-        self.inodes.lock().unwrap_or_else(|e| e.into_inner())
-    }
-
     /// Notes a failure in `errors.log`, with the path it is about.
     fn note(&self, ino: u64, what: &str, error: Error) -> FsError {
-        let path = self.inodes().path(ino);
+        let path = self.inodes.lock().path(ino);
         // A name that is not there, or a version that is gone, is an answer and no failure. But what is open was there.
         let is_answer = match error.kind {
             ErrorKind::NotFound | ErrorKind::Stale => what != "read",
@@ -220,7 +216,7 @@ impl Fs {
         if ino == ROOT_INO {
             return Ok(Node::Directory(self.root.clone()));
         }
-        let known = self.inodes().known(ino);
+        let known = self.inodes.lock().known(ino);
         match known {
             Some(KnownInode::Node(node)) => Ok(node),
             Some(KnownInode::Place(parent, name)) => self.remade(ino, parent, &name),
@@ -247,11 +243,11 @@ impl Fs {
             },
         };
         if let Some(node) = found {
-            self.inodes().remember(ino, &node);
+            self.inodes.lock().remember(ino, &node);
             return Ok(node);
         }
         // Open files stay.
-        let files = self.files.read().unwrap_or_else(|e| e.into_inner());
+        let files = self.files.read();
         let open = files.values().find(|open| open.ino == ino);
         let open = open.map(|open| Node::File(open.file.clone()));
         open.ok_or_else(|| Error::new(ErrorKind::Stale, "gone from the store"))
@@ -265,13 +261,15 @@ impl Fs {
         if dir.is_current() {
             return Ok(dir);
         }
-        let place = self.inodes().place_of(ino);
+        let place = self.inodes.lock().place_of(ino);
         let Some((parent, name)) = place else {
             return Ok(dir);
         };
         match self.child(parent, &name)? {
             Some(Node::Directory(dir)) => {
-                self.inodes().replace(ino, Node::Directory(dir.clone()));
+                self.inodes
+                    .lock()
+                    .replace(ino, Node::Directory(dir.clone()));
                 Ok(dir)
             }
             _ => Err(Error::new(ErrorKind::Stale, "gone from the store")),
@@ -330,7 +328,7 @@ impl Fs {
         } = own;
         let options = &self.context.options;
         let shown = if write != 0 && kind == FileKind::File {
-            let place = self.inodes().place_of(ino);
+            let place = self.inodes.lock().place_of(ino);
             place.map_or(ino, |(parent, name)| self.shown_number(parent, &name))
         } else {
             ino
@@ -379,7 +377,7 @@ impl Fs {
             .map_err(|e| self.note(parent, "lookup", e))?;
         let node = node.ok_or_else(|| absent(name))?;
         let ino = {
-            let mut inodes = self.inodes();
+            let mut inodes = self.inodes.lock();
             let ino = inodes.enter(parent, name, &node, self.comes_last(name));
             inodes.hold(ino);
             inodes.remember(ino, &node);
@@ -393,7 +391,7 @@ impl Fs {
 
     /// Takes back `count` kernel references.
     pub fn forget(&self, ino: u64, count: u64) {
-        self.inodes().forget(ino, count);
+        self.inodes.lock().forget(ino, count);
     }
 
     /// Returns the attributes of an inode.

@@ -235,11 +235,13 @@ mod tests {
 
     #[test]
     fn a_sink_is_not_flooded_with_one_message() {
-        use std::sync::{Arc, Mutex};
+        use std::sync::Arc;
+
+        use parking_lot::Mutex;
         struct Sink(Arc<Mutex<Vec<String>>>);
         impl LineSink for Sink {
             fn add(&self, line: &Line) {
-                self.0.lock().unwrap().push(line.message.clone());
+                self.0.lock().push(line.message.clone());
             }
             fn status(&self) -> (String, Option<String>) {
                 (String::new(), None)
@@ -252,7 +254,7 @@ mod tests {
             journal.add("again");
         }
         journal.add("other");
-        assert_eq!(*heard.lock().unwrap(), ["before", "again", "other"]);
+        assert_eq!(*heard.lock(), ["before", "again", "other"]);
     }
 
     #[test]

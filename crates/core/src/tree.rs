@@ -17,12 +17,13 @@ pub mod suggestion;
 use std::any::Any;
 use std::borrow::Cow;
 use std::ops::ControlFlow;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 use npyfs_base::error::Result;
 use npyfs_hdf5::{Attribute, H5};
 use npyfs_io::content::Content;
 use npyfs_io::file::Ownership;
+use parking_lot::Mutex;
 
 use array::StoredArray;
 
@@ -246,7 +247,7 @@ impl<T> Default for CachedFact<T> {
 impl<T: Clone> CachedFact<T> {
     /// Returns whether something is kept.
     pub fn is_known(&self) -> bool {
-        self.0.lock().unwrap_or_else(|e| e.into_inner()).is_some()
+        self.0.lock().is_some()
     }
 
     /// Returns what is kept if `is_valid` accepts it, and otherwise what `learn` returns. The new value is kept unless
@@ -257,7 +258,7 @@ impl<T: Clone> CachedFact<T> {
         is_valid: impl FnOnce(&T) -> bool,
         learn: impl FnOnce() -> Result<T>,
     ) -> Result<T> {
-        let mut kept = self.0.lock().unwrap_or_else(|e| e.into_inner());
+        let mut kept = self.0.lock();
         if let Some(known) = kept.as_ref().filter(|known| is_valid(known)) {
             return Ok(known.clone());
         }

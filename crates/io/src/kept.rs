@@ -20,10 +20,11 @@ use std::io;
 use std::ops::Range;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, SystemTime};
 
+use parking_lot::Mutex;
 use rustix::fs::{FallocateFlags, FlockOperation, OFlags, fallocate, flock};
 use rustix::io::Errno;
 use xxhash_rust::xxh3::xxh3_64;
@@ -344,14 +345,9 @@ impl Making {
         }
     }
 
-    fn done(&self) -> MutexGuard<'_, Done> {
-        // Nothing that can panic runs under the lock except allocation.
-        self.done.lock().unwrap_or_else(|e| e.into_inner())
-    }
-
     /// Returns the first missing block at or after `from`.
     pub fn missing(&self, from: u64) -> Option<u64> {
-        let done = self.done();
+        let done = self.done.lock();
         let from = usize::try_from(from)
             .unwrap_or(usize::MAX)
             .min(done.sums.len());
@@ -366,7 +362,7 @@ impl Making {
     }
 
     fn note(&self, block: u64, sum: u64) {
-        let mut done = self.done();
+        let mut done = self.done.lock();
         let at = usize::try_from(block).unwrap_or(usize::MAX);
         if let Some(place) = done.sums.get_mut(at) {
             *place = Some(sum);
@@ -401,13 +397,13 @@ impl Making {
                 .min(rest.len());
             let (part, behind) = rest.split_at(n);
             let range = at..at + n as u64;
-            let there = self.done().has(&range, block);
+            let there = self.done.lock().has(&range, block);
             if !there {
                 if range == whole {
                     self.put(block, part)?;
                 } else {
                     self.file.write_all_at(part, at)?;
-                    let all = self.done().add(range, &whole);
+                    let all = self.done.lock().add(range, &whole);
                     if all {
                         // The part was written just now and is in the page cache.
                         let mut read = vec![0; self.bytes_of(block)];
@@ -425,7 +421,7 @@ impl Making {
 
     /// Gives the copy its name, if all blocks are written, and opens it.
     pub fn finish(&self, about: About) -> io::Result<KeptCopy> {
-        let blocks: Option<Vec<u64>> = self.done().sums.iter().copied().collect();
+        let blocks: Option<Vec<u64>> = self.done.lock().sums.iter().copied().collect();
         let blocks = blocks.ok_or(io::ErrorKind::UnexpectedEof)?;
         let sums = Sums {
             about,

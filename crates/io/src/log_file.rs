@@ -7,8 +7,8 @@
 use std::fs::File;
 use std::io::{self, Seek, SeekFrom, Write};
 use std::path::PathBuf;
-use std::sync::Mutex;
 
+use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 
 use super::dir::Dir;
@@ -106,13 +106,13 @@ fn put(text: &mut Vec<u8>, value: &impl Serialize) -> Result<()> {
 
 impl LineSink for LogFile {
     fn add(&self, line: &Line) {
-        let mut state = self.state.lock().unwrap_or_else(|e| e.into_inner());
+        let mut state = self.state.lock();
         let added = self.append(&mut state, line);
         state.failed = added.err().map(|e| e.message);
     }
 
     fn status(&self) -> (String, Option<String>) {
-        let state = self.state.lock().unwrap_or_else(|e| e.into_inner());
+        let state = self.state.lock();
         let open = state.open.as_ref();
         let place = open.map_or(self.place.clone(), |(dir, ..)| dir.path().join(&self.name));
         (place.display().to_string(), state.failed.clone())

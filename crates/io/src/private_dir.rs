@@ -5,8 +5,8 @@ use std::fs::{File, Permissions};
 use std::io;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, MutexGuard};
 
+use parking_lot::{Mutex, MutexGuard};
 use rustix::fs::{FlockOperation, flock};
 use tempfile::{Builder, NamedTempFile, TempDir};
 
@@ -56,7 +56,7 @@ impl Drop for PrivateDir {
 }
 
 fn made() -> MutexGuard<'static, Vec<PathBuf>> {
-    MADE.lock().unwrap_or_else(|e| e.into_inner())
+    MADE.lock()
 }
 
 /// Removes this process's remaining directories: called at exit, when detached threads may still hold some.

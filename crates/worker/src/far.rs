@@ -3,9 +3,10 @@
 use std::fmt;
 use std::num::NonZeroUsize;
 use std::ops::Range;
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::Arc;
 
 use lru::LruCache;
+use parking_lot::Mutex;
 
 use super::walk;
 use npyfs_base::error::{Error, ErrorKind};
@@ -73,10 +74,6 @@ impl AskedFile {
         }
     }
 
-    fn blocks(&self) -> MutexGuard<'_, LruCache<u64, Vec<u8>>> {
-        self.blocks.lock().unwrap_or_else(|e| e.into_inner())
-    }
-
     fn range(&self, block: u64) -> Range<u64> {
         let start = block.saturating_mul(BLOCK).min(self.size);
         start..start.saturating_add(BLOCK).min(self.size)
@@ -90,7 +87,7 @@ impl AskedFile {
             let mut bytes = vec![0; usize::try_from(len).unwrap_or(0)];
             self.wire.fetch(ranges.clone(), &mut bytes)?;
             let mut rest = &bytes[..];
-            let mut known = self.blocks();
+            let mut known = self.blocks.lock();
             for (&block, range) in blocks.iter().zip(ranges) {
                 let len = usize::try_from(range.end - range.start).unwrap_or(0);
                 let (now, behind) = rest.split_at(len.min(rest.len()));
@@ -104,7 +101,7 @@ impl AskedFile {
     /// Returns a block that is not remembered, with the following blocks that will probably be wanted next. After the
     /// first few consecutive blocks, their number doubles each time that the block after the last one is wanted.
     fn wanted_with(&self, block: u64) -> Vec<u64> {
-        let mut ahead = self.ahead.lock().unwrap_or_else(|e| e.into_inner());
+        let mut ahead = self.ahead.lock();
         let row = match block == ahead.next {
             true => ahead.row.saturating_add(1),
             false => 0,
@@ -118,17 +115,17 @@ impl AskedFile {
         let next = end;
         *ahead = Readahead { next, run, row };
         drop(ahead);
-        let known = self.blocks();
+        let known = self.blocks.lock();
         let absent = |next: &u64| *next == block || !known.contains(next);
         (block..end).filter(absent).collect()
     }
 
     fn fill(&self, block: u64, offset: u64, to: &mut [u8]) -> Result<(), Error> {
-        if !self.blocks().contains(&block) {
+        if !self.blocks.lock().contains(&block) {
             self.ask(&self.wanted_with(block))?;
         }
         let at = usize::try_from(offset % BLOCK).unwrap_or(0);
-        let mut blocks = self.blocks();
+        let mut blocks = self.blocks.lock();
         let known = blocks
             .get(&block)
             .and_then(|bytes| bytes.get(at..at + to.len()));
@@ -165,7 +162,7 @@ impl Far for AskedFile {
         }
         wanted.sort_unstable();
         wanted.dedup();
-        let known = self.blocks();
+        let known = self.blocks.lock();
         wanted.retain(|block| !known.contains(block));
         drop(known);
         self.ask(&wanted)

@@ -37,10 +37,10 @@ mod walk;
 
 use std::ffi::OsStr;
 use std::io;
-use std::sync::Mutex;
 
 use npyfs_hdf5::protocol::{Answer, H5Error, Request, argument};
 use npyfs_hdf5::{AnswerHere, Creator, H5};
+use parking_lot::Mutex;
 pub use service::ChunkDecoder;
 
 /// Serves as the worker that an argument names, until the daemon is gone; returns `None` if the argument names no
@@ -65,10 +65,8 @@ pub fn serve(argument: &OsStr, decode: ChunkDecoder) -> Option<io::Result<()>> {
 pub fn h5_here() -> H5 {
     let service = Mutex::new(service::Service::new(None));
     let answer: Box<AnswerHere> = Box::new(move |file, request| {
-        // A poisoned lock only means that an earlier request panicked; the service holds no partial state between
-        // requests.
-        let mut service = service.lock().unwrap_or_else(|e| e.into_inner());
-        service.answer(file, request)
+        // The service holds no partial state between requests, so that one that panicked leaves nothing behind.
+        service.lock().answer(file, request)
     });
     H5::Here(answer)
 }

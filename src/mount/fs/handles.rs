@@ -83,11 +83,11 @@ impl Fs {
     /// of this sample. Fails with ESTALE otherwise.
     fn unchanged(&self, ino: u64, old: &dyn VirtualFile) -> Result<Arc<dyn VirtualFile>> {
         let changed = || Error::new(ErrorKind::Stale, "the store changed on disk");
-        let place = self.inodes().place_of(ino);
+        let place = self.inodes.lock().place_of(ino);
         let (parent, name) = place.ok_or_else(changed)?;
         match self.child(parent, &name)? {
             Some(Node::File(now)) if now.version() == old.version() => {
-                self.inodes().replace(ino, Node::File(now.clone()));
+                self.inodes.lock().replace(ino, Node::File(now.clone()));
                 Ok(now)
             }
             _ => Err(changed()),
@@ -133,7 +133,7 @@ impl Fs {
         let fixed = !direct_io && self.writer.is_none();
         let by_page = fixed && is_mapped;
         let short = fixed && (1..=SHORT).contains(&content.len());
-        let fresh = self.inodes().open_first(ino) && short;
+        let fresh = self.inodes.lock().open_first(ino) && short;
         let open = OpenFile {
             ino,
             file,
@@ -146,7 +146,7 @@ impl Fs {
             is_mapped,
         };
         let handle = self.next_handle.fetch_add(1, Ordering::Relaxed);
-        let mut files = self.files.write().unwrap_or_else(|e| e.into_inner());
+        let mut files = self.files.write();
         files.insert(handle, Arc::new(open));
         drop(files);
         if self.by_page.load(Ordering::Relaxed) {
@@ -186,7 +186,7 @@ impl Fs {
     }
 
     fn handle(&self, handle: u64) -> Option<Arc<OpenFile>> {
-        let files = self.files.read().unwrap_or_else(|e| e.into_inner());
+        let files = self.files.read();
         files.get(&handle).cloned()
     }
 
@@ -263,7 +263,7 @@ impl Fs {
     }
 
     fn path_of(&self, ino: u64) -> String {
-        String::from_utf8_lossy(&self.inodes().path(ino)).into_owned()
+        String::from_utf8_lossy(&self.inodes.lock().path(ino)).into_owned()
     }
 
     /// Returns the copy that serves an open file, if the whole copy was checked.
@@ -304,7 +304,7 @@ impl Fs {
     /// Closes a file handle.
     pub fn release(&self, handle: u64) {
         self.release_writer(handle);
-        let mut files = self.files.write().unwrap_or_else(|e| e.into_inner());
+        let mut files = self.files.write();
         let closed = files.remove(&handle);
         drop(files);
         if let Some(file) = closed.filter(|file| !file.is_mapped) {
@@ -349,7 +349,7 @@ impl Fs {
             .directory(ino)
             .and_then(|dir| dir.list())
             .map_err(|e| self.note(ino, "list", e))?;
-        let parent = self.inodes().parent_of(ino).unwrap_or(ROOT_INO);
+        let parent = self.inodes.lock().parent_of(ino).unwrap_or(ROOT_INO);
         let handle = self.next_handle.fetch_add(1, Ordering::Relaxed);
         let order = self.order(&listing);
         let dir = OpenDir {
@@ -358,7 +358,7 @@ impl Fs {
             listing,
             order,
         };
-        let mut dirs = self.dirs.write().unwrap_or_else(|e| e.into_inner());
+        let mut dirs = self.dirs.write();
         dirs.insert(handle, Arc::new(dir));
         Ok(handle)
     }
@@ -374,7 +374,7 @@ impl Fs {
     }
 
     fn dir(&self, handle: u64) -> Result<Arc<OpenDir>> {
-        let dirs = self.dirs.read().unwrap_or_else(|e| e.into_inner());
+        let dirs = self.dirs.read();
         dirs.get(&handle)
             .cloned()
             .ok_or_else(|| Error::new(ErrorKind::Os(libc::EBADF), "no such handle"))
@@ -425,7 +425,7 @@ impl Fs {
                         (Node::File(_), true) => self.shown_number(dir.ino, &name),
                         (Node::Directory(_), true) => {
                             let last = self.comes_last(&name);
-                            let inodes = self.inodes();
+                            let inodes = self.inodes.lock();
                             inodes.number_of_directory(dir.ino, &name, &node, last)
                         }
                         _ => number(dir.ino, &name, &node, self.comes_last(&name)),
@@ -459,7 +459,7 @@ impl Fs {
                 }
                 ListedName::Named { name, node } => {
                     let last = self.comes_last(&name);
-                    let ino = self.inodes().enter(dir.ino, &name, &node, last);
+                    let ino = self.inodes.lock().enter(dir.ino, &name, &node, last);
                     (ino, name.into_owned(), self.attr(ino, &node), true)
                 }
             };
@@ -471,7 +471,7 @@ impl Fs {
             };
             let taken = add(&entry, &attr);
             if named {
-                let mut inodes = self.inodes();
+                let mut inodes = self.inodes.lock();
                 if taken {
                     inodes.hold(ino);
                 } else {
@@ -487,7 +487,7 @@ impl Fs {
 
     /// Closes a directory handle.
     pub fn release_dir(&self, handle: u64) {
-        let mut dirs = self.dirs.write().unwrap_or_else(|e| e.into_inner());
+        let mut dirs = self.dirs.write();
         let Some(closed) = dirs.remove(&handle) else {
             return;
         };
@@ -503,7 +503,7 @@ impl Fs {
 
     /// Returns the paths of the open directories.
     pub(super) fn open_directories(&self) -> Vec<Vec<Vec<u8>>> {
-        let dirs = self.dirs.read().unwrap_or_else(|e| e.into_inner());
+        let dirs = self.dirs.read();
         let open: Vec<u64> = dirs.values().map(|dir| dir.ino).collect();
         drop(dirs);
         open.into_iter()

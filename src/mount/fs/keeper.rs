@@ -15,10 +15,11 @@ use std::num::NonZeroUsize;
 use std::ops::Range;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::atomic::{AtomicBool, AtomicU64};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock};
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use lru::LruCache;
+use parking_lot::{Condvar, Mutex};
 use serde_json::{Value as Json, json};
 
 use npyfs_base::buffer::Buffer;
@@ -77,22 +78,15 @@ pub(super) struct Reads {
 }
 
 impl Reads {
-    fn making(&self) -> MutexGuard<'_, Option<Arc<Making>>> {
-        // A panic cannot have changed the protected value.
-        self.making.lock().unwrap_or_else(|e| e.into_inner())
-    }
-
     /// Returns true if a copy takes parts, or if another thread holds its lock: that thread may take long, and is not
     /// waited for.
     fn takes_parts(&self) -> bool {
-        self.making
-            .try_lock()
-            .map_or(true, |making| making.is_some())
+        self.making.try_lock().is_none_or(|making| making.is_some())
     }
 
     /// Returns the copy that takes parts, and begins it if necessary.
     fn begin(&self, dir: &Arc<KeptDir>) -> Result<Arc<Making>, NotKept> {
-        let mut making = self.making();
+        let mut making = self.making.lock();
         if let Some(begun) = &*making {
             return Ok(begun.clone());
         }
@@ -104,7 +98,7 @@ impl Reads {
     /// Stops taking parts and discards an unfinished copy.
     fn close(&self) {
         self.closed.store(true, Relaxed);
-        let _ = self.making().take();
+        let _ = self.making.lock().take();
     }
 
     fn is_wanted(&self) -> bool {
@@ -249,9 +243,9 @@ impl Keeper {
             return (content, None);
         }
         let key = provenance.key();
-        let known = shared.state().checked.get(&key).cloned();
+        let known = shared.state.lock().checked.get(&key).cloned();
         let Some(copy) = shared.dir.find(&key, len, known.as_ref()) else {
-            let mut state = shared.state();
+            let mut state = shared.state.lock();
             let reads = state.reads.get(&ino).filter(|reads| reads.key == key);
             let reads = reads.cloned().unwrap_or_else(|| {
                 let counts = content.is_costly() && !shared.elsewhere;
@@ -322,20 +316,15 @@ impl Keeper {
 
 impl Drop for Keeper {
     fn drop(&mut self) {
-        self.0.state().over = true;
+        self.0.state.lock().over = true;
         self.0.wake.notify_all();
         self.0.parts.end();
     }
 }
 
 impl Shared {
-    fn state(&self) -> MutexGuard<'_, State> {
-        // Only an allocation can panic under this lock.
-        self.state.lock().unwrap_or_else(|e| e.into_inner())
-    }
-
     fn push(shared: &Arc<Self>, job: Job) {
-        let mut state = shared.state();
+        let mut state = shared.state.lock();
         if state.over || state.jobs.len() >= MOST_JOBS {
             if let Job::Keep(reads) = job {
                 reads.wanted.store(false, Relaxed);
@@ -354,7 +343,7 @@ impl Shared {
     /// Remembers the checked parts of a copy and schedules a check of the rest, so that the next open can pass the copy
     /// through.
     fn known(self: &Arc<Self>, copy: &Arc<KeptCopy>, path: impl FnOnce() -> String) {
-        let mut state = self.state();
+        let mut state = self.state.lock();
         let before = state
             .checked
             .put(copy.key().to_owned(), copy.checked().clone());
@@ -376,7 +365,7 @@ impl Shared {
 
     /// Removes a copy that does not match what was kept.
     fn drop_copy(&self, copy: &KeptCopy) {
-        let known = self.state().checked.pop(copy.key());
+        let known = self.state.lock().checked.pop(copy.key());
         if known.is_some_and(|known| Arc::ptr_eq(&known, copy.checked())) {
             self.counters.spoiled.fetch_add(1, Relaxed);
             let copy = self.dir.path().join(copy.key());
@@ -406,13 +395,13 @@ impl Shared {
             "served": get(&counters.opened),
             "passed_through": get(&counters.passed_through),
             "spoiled": get(&counters.spoiled),
-            "waiting": self.state().jobs.len(),
+            "waiting": self.state.lock().jobs.len(),
             "passthrough": match self.passthrough.get() {
                 Some(Ok(())) => json!(true),
                 Some(Err(why)) => json!(why),
                 None => Json::Null,
             },
-            "not_kept": *self.refused.lock().unwrap_or_else(|e| e.into_inner()),
+            "not_kept": *self.refused.lock(),
         })
     }
 }
@@ -437,9 +426,9 @@ impl Shared {
     /// The loop of the thread.
     fn work(&self) {
         loop {
-            let mut state = self.state();
+            let mut state = self.state.lock();
             while state.jobs.is_empty() && !state.over {
-                state = self.wake.wait(state).unwrap_or_else(|e| e.into_inner());
+                self.wake.wait(&mut state);
             }
             if state.over {
                 return;
@@ -455,7 +444,7 @@ impl Shared {
     }
 
     fn is_over(&self) -> bool {
-        self.state().over
+        self.state.lock().over
     }
 
     /// Rests if enough work was done since `since` and other threads are reading. Returns the time at which work begins
@@ -487,7 +476,7 @@ impl Shared {
             }
             since = self.rest(since);
         }
-        self.state().looked.remove(copy.key());
+        self.state.lock().looked.remove(copy.key());
     }
 
     fn keep(&self, reads: &Reads) {
@@ -500,7 +489,7 @@ impl Shared {
         let outcome = self.copied(reads);
         // Another full read of the array tries again if there is no copy by then.
         reads.closed.store(matches!(outcome, Ok(true)), Relaxed);
-        let _ = reads.making().take();
+        let _ = reads.making.lock().take();
         match outcome {
             Ok(true) => {
                 self.counters.kept.fetch_add(1, Relaxed);
@@ -513,7 +502,7 @@ impl Shared {
             Err(why) => {
                 let why = format!("{}: not kept: {why}", about());
                 self.context.journal.add(&why);
-                *self.refused.lock().unwrap_or_else(|e| e.into_inner()) = Some(why);
+                *self.refused.lock() = Some(why);
             }
         }
         self.restart_count(reads);
@@ -579,7 +568,7 @@ impl Shared {
         };
         let copy = making.finish(about).map_err(|e| e.to_string())?;
         let checked = copy.checked().clone();
-        self.state().checked.put(reads.key.clone(), checked);
+        self.state.lock().checked.put(reads.key.clone(), checked);
         Ok(true)
     }
 }
@@ -645,11 +634,6 @@ impl Parts {
         })
     }
 
-    fn state(&self) -> MutexGuard<'_, PartsState> {
-        // Only an allocation can panic under this lock.
-        self.state.lock().unwrap_or_else(|e| e.into_inner())
-    }
-
     /// Takes bytes that were read at an offset, if there is room; the reader keeps its reference to them.
     fn take(self: &Arc<Self>, reads: &Arc<Reads>, offset: u64, data: &mut Data) {
         let len = data.as_ref().len();
@@ -661,7 +645,7 @@ impl Parts {
         if reads.closed.load(Relaxed) {
             return;
         }
-        let mut state = self.state();
+        let mut state = self.state.lock();
         if state.over || state.bytes.saturating_add(len) > MOST_BYTES {
             return;
         }
@@ -683,7 +667,7 @@ impl Parts {
 
     /// Ends the thread and discards all unfinished copies.
     fn end(&self) {
-        let mut state = self.state();
+        let mut state = self.state.lock();
         state.over = true;
         state.waiting.clear();
         let open = std::mem::take(&mut state.open);
@@ -697,15 +681,12 @@ impl Parts {
     /// The loop of the thread.
     fn work(&self) {
         loop {
-            let mut state = self.state();
+            let mut state = self.state.lock();
             while state.waiting.is_empty() && !state.over {
-                let woken = self.wake.wait_timeout(state, IDLE);
-                let (found, timeout) = woken.unwrap_or_else(|e| e.into_inner());
-                state = found;
-                if timeout.timed_out() {
+                if self.wake.wait_for(&mut state, IDLE).timed_out() {
                     drop(state);
                     self.give_up(GIVEN_UP, 0);
-                    state = self.state();
+                    state = self.state.lock();
                 }
             }
             if state.over {
@@ -721,7 +702,7 @@ impl Parts {
             // The buffer is freed now; its room is given to another part only after the rest.
             drop(part.bytes);
             std::thread::sleep(worked * self.rest);
-            let mut state = self.state();
+            let mut state = self.state.lock();
             state.bytes = state.bytes.saturating_sub(part.range.len());
         }
     }
@@ -745,12 +726,12 @@ impl Parts {
         if reads.closed.load(Relaxed) {
             return None;
         }
-        let known = reads.making().clone();
+        let known = reads.making.lock().clone();
         let making = match known {
             Some(making) => making,
             None => {
                 self.give_up(IDLE, AT_ONCE - 1);
-                if self.state().open.len() >= AT_ONCE {
+                if self.state.lock().open.len() >= AT_ONCE {
                     return None;
                 }
                 let begun = reads.begin(&self.dir);
@@ -760,7 +741,7 @@ impl Parts {
                 begun.ok()?
             }
         };
-        let mut state = self.state();
+        let mut state = self.state.lock();
         let now = Instant::now();
         match state
             .open
@@ -776,7 +757,7 @@ impl Parts {
     /// Discards copies that received no part for `after`, the oldest first, until `left` of them remain. The caller
     /// holds no lock of an array.
     fn give_up(&self, after: Duration, left: usize) {
-        let mut state = self.state();
+        let mut state = self.state.lock();
         state.open.retain(|(reads, _)| reads.takes_parts());
         state.open.sort_by_key(|(_, last)| *last);
         let more = state.open.len().saturating_sub(left);
@@ -790,7 +771,7 @@ impl Parts {
         drop(state);
         for (reads, _) in gone {
             // Removing an unfinished copy takes time in proportion to its size.
-            let _ = reads.making().take();
+            let _ = reads.making.lock().take();
         }
     }
 }

@@ -15,9 +15,10 @@
 use std::num::NonZeroUsize;
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
+use std::sync::{Arc, OnceLock};
 
 use lru::LruCache;
+use parking_lot::Mutex;
 
 use npyfs_base::tuning::Tuning;
 use npyfs_core::dataset::access_pattern::AccessPattern;
@@ -52,7 +53,7 @@ impl MappedFiles {
     /// Notes that a thread opens a file. Returns true if it will probably map the file: it has opened the file before
     /// and read no more than the header.
     pub(super) fn opened(&self, ino: u64, thread: u32, pattern: &Arc<AccessPattern>) -> bool {
-        let mut files = self.0.lock().unwrap_or_else(|e| e.into_inner());
+        let mut files = self.0.lock();
         let before = files.put((ino, thread), pattern.clone());
         before.is_some_and(|before| {
             let span = before.span();
@@ -174,7 +175,7 @@ impl PageReads {
         size: u64,
     ) -> Range<u64> {
         let (end, len) = {
-            let last = self.last();
+            let last = self.last.lock();
             (last.end, last.len)
         };
         let in_order = len > 0 && (end..=end.saturating_add(len)).contains(&asked.start);
@@ -183,24 +184,20 @@ impl PageReads {
         } else if in_order {
             let factor = if content.is_costly() { 2 } else { 8 };
             let len = (factor * len).clamp(size, LARGEST) / page * page;
-            self.last().run.goes_on(len);
+            self.last.lock().run.goes_on(len);
             asked.start..asked.start.saturating_add(len).max(asked.end)
         } else if size == page {
             let row = self.row(content, page, &asked);
-            let given = self.last().run.begin(row.end - row.start) / page * page;
+            let given = self.last.lock().run.begin(row.end - row.start) / page * page;
             let end = row.start.saturating_add(given).min(content.len());
             row.start..end.next_multiple_of(page).max(row.end)
         } else {
             asked
         };
-        let mut last = self.last();
+        let mut last = self.last.lock();
         last.end = wanted.end;
         last.len = wanted.end - wanted.start;
         wanted
-    }
-
-    fn last(&self) -> MutexGuard<'_, LastGiven> {
-        self.last.lock().unwrap_or_else(|e| e.into_inner())
     }
 
     /// Returns the pages of the last row that begins in the page `asked`, or of the row that the page lies in.

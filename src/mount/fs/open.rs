@@ -1,10 +1,11 @@
 //! Opening a store: in its present state, as of a commit, with a checkout to read, or in a writable checkout.
 
 use std::path::Path;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64};
-use std::sync::{Arc, Mutex, RwLock};
 use std::time::SystemTime;
 
+use parking_lot::{Mutex, RwLock};
 use serde_json::{Value as Json, json};
 
 use super::keeper::Keeper;

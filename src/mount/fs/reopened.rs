@@ -11,9 +11,11 @@
 //! Never waits. Assumes that a thread makes one call at a time. Threads whose number the kernel does not report have
 //! entries of one number; at worst, such an entry is kept a little longer.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
+
+use parking_lot::Mutex;
 
 use super::Fs;
 use super::write::FoundBody;
@@ -68,12 +70,8 @@ impl<T> Default for ReopenedFiles<T> {
 }
 
 impl<T> ReopenedFiles<T> {
-    fn awaited(&self) -> MutexGuard<'_, Vec<AwaitedThread<T>>> {
-        self.awaited.lock().unwrap_or_else(|e| e.into_inner())
-    }
-
     fn change<R>(&self, act: impl FnOnce(&mut Vec<AwaitedThread<T>>) -> R) -> R {
-        let mut awaited = self.awaited();
+        let mut awaited = self.awaited.lock();
         awaited.retain(|one| one.since.elapsed() < PATIENCE);
         let done = act(&mut awaited);
         self.count.store(awaited.len(), Ordering::Release);

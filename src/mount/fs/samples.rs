@@ -9,9 +9,10 @@
 //! the page cache. Such parts are no samples.
 
 use std::num::NonZeroUsize;
-use std::sync::{Arc, Mutex, MutexGuard, Weak};
+use std::sync::{Arc, Weak};
 
 use lru::LruCache;
+use parking_lot::Mutex;
 
 use npyfs_base::tuning::Tuning;
 use npyfs_core::dataset::access_pattern::AccessPattern;
@@ -77,7 +78,7 @@ impl SampledFiles {
     /// probably take a sample: the last handle took one. That handle may still be open, since the kernel reports a
     /// close late.
     pub(super) fn opened(&self, ino: u64, len: u64, pattern: &Arc<AccessPattern>) -> bool {
-        let mut known = self.known();
+        let mut known = self.known.lock();
         let last = known
             .open
             .peek(&ino)
@@ -102,7 +103,8 @@ impl SampledFiles {
     ) {
         if pattern.note(offset, size) && offset > 0 {
             let led = self
-                .known()
+                .known
+                .lock()
                 .is_led(ino, len, pattern, offset, self.under_way);
             if led {
                 pattern.follows();
@@ -113,7 +115,7 @@ impl SampledFiles {
     /// Notes that a handle of a file of `len` bytes is closed. The reads of a handle are judged only here: the first
     /// read of an in-order reader also lies in the middle of the file if others have read the start.
     pub(super) fn closed(&self, ino: u64, len: u64, pattern: &AccessPattern) {
-        let mut known = self.known();
+        let mut known = self.known.lock();
         match known.is_sample(ino, len, pattern, self.under_way) {
             Some(true) => {
                 known.samples.put(ino, ());
@@ -123,10 +125,6 @@ impl SampledFiles {
             }
             None => {}
         }
-    }
-
-    fn known(&self) -> MutexGuard<'_, SampledRecently> {
-        self.known.lock().unwrap_or_else(|e| e.into_inner())
     }
 }
 

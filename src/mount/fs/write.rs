@@ -18,10 +18,11 @@ mod two_forms;
 use std::collections::{BTreeMap, HashMap};
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, RwLock};
 use std::time::{Duration, Instant, SystemTime};
 
+use parking_lot::{Mutex, RwLock};
 use serde_json::json;
 
 use crate::mount::fs::{Fs, FsResult};
@@ -178,13 +179,13 @@ impl Writer {
         let mut status = self.target.status();
         if let serde_json::Value::Object(map) = &mut status {
             map.insert("scratch_files".to_owned(), self.pending.files().into());
-            let waiting = self.waiting();
+            let waiting = self.waiting.lock();
             let lines = waiting.iter().map(|(object, waiting)| {
                 describe_incomplete(object, &waiting.missing, waiting.why.as_deref())
             });
             map.insert("waiting".to_owned(), lines.collect());
             map.insert("unfinished".to_owned(), json!(self.unfinished()));
-            let committed = self.committed.lock().unwrap_or_else(|e| e.into_inner());
+            let committed = self.committed.lock();
             if let Some(report) = &*committed {
                 map.insert(RESULT.to_owned(), report.clone());
             }
@@ -194,12 +195,12 @@ impl Writer {
 
     /// Keeps a failure to make changes durable, for the next sync to report.
     fn owe(&self, why: Error) {
-        *self.owed.lock().unwrap_or_else(|e| e.into_inner()) = Some(why);
+        *self.owed.lock() = Some(why);
     }
 
     /// Makes all stored changes durable. Reports an earlier failure to do so that was not reported yet.
     fn sync(&self) -> Result<()> {
-        let owed = self.owed.lock().unwrap_or_else(|e| e.into_inner()).take();
+        let owed = self.owed.lock().take();
         self.target.sync()?;
         owed.map_or(Ok(()), Err)
     }
@@ -208,12 +209,8 @@ impl Writer {
     fn commit_all(&self, request: &serde_json::Value) -> Result<()> {
         self.keep_all()?;
         let report = self.target.commit(request)?;
-        *self.committed.lock().unwrap_or_else(|e| e.into_inner()) = Some(report);
+        *self.committed.lock() = Some(report);
         Ok(())
-    }
-
-    fn waiting(&self) -> MutexGuard<'_, BTreeMap<String, Waiting>> {
-        self.waiting.lock().unwrap_or_else(|e| e.into_inner())
     }
 
     /// Returns the node at a path of the stored tree.
@@ -287,7 +284,7 @@ impl Writer {
 
     /// Returns the process of a thread that opens a file.
     fn opener(&self, thread: u32) -> u32 {
-        let mut last = self.opener.lock().unwrap_or_else(|e| e.into_inner());
+        let mut last = self.opener.lock();
         if let Some((known, process, when)) = *last
             && known == thread
             && when.elapsed() < SAME_THREAD
@@ -331,7 +328,7 @@ impl Writer {
     }
 
     fn mark(&self, handle: u64, is_closed: bool) -> Option<Arc<Body>> {
-        let handles = self.handles.read().unwrap_or_else(|e| e.into_inner());
+        let handles = self.handles.read();
         handles.get(&handle).map(|handle| {
             handle.mark(is_closed);
             handle.body.clone()
@@ -339,7 +336,7 @@ impl Writer {
     }
 
     fn handle(&self, handle: u64) -> Option<Arc<Body>> {
-        let handles = self.handles.read().unwrap_or_else(|e| e.into_inner());
+        let handles = self.handles.read();
         handles.get(&handle).map(|handle| handle.body.clone())
     }
 }
@@ -408,7 +405,7 @@ impl Fs {
         match (&self.writer, &self.follower) {
             (Some(writer), _) => writer.stored(&self.names(ino)?),
             (None, Some(_)) => {
-                let names = self.inodes().names(ino);
+                let names = self.inodes.lock().names(ino);
                 walk(self.root.clone(), names.unwrap_or_default())
             }
             (None, None) => Ok(None),

@@ -7,9 +7,9 @@ use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
-use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
+use parking_lot::Mutex;
 use rustix::fs::{Access, Dev, access, major, minor};
 
 /// How long the least read-ahead stays after an open that needs it: until the kernel has noted it for the handle. Other
@@ -66,7 +66,7 @@ impl ReadAhead {
     /// Sets it for the handle that is about to be opened, and returns whether the kernel will ask for its pages one by
     /// one. If setting it fails, the handle has the setting of the one before.
     pub(super) fn set(&self, by_page: bool) -> bool {
-        let mut now = self.now.lock().unwrap_or_else(|e| e.into_inner());
+        let mut now = self.now.lock();
         if by_page {
             now.by_page = Some(Instant::now());
         }

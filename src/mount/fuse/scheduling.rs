@@ -29,9 +29,10 @@ use std::io::{self, Read};
 use std::mem::{replace, take};
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Condvar, LazyLock, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{LazyLock, OnceLock};
 use std::time::{Duration, Instant};
 
+use parking_lot::{Condvar, Mutex};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 use serde_json::{Value as Json, json};
@@ -139,10 +140,6 @@ impl Scheduling {
         Ok(())
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     fn place(&self) -> Option<usize> {
         Some(self.place.load(Ordering::Relaxed)).filter(|&place| place != NOWHERE)
     }
@@ -158,7 +155,7 @@ impl Scheduling {
             return;
         }
         SINCE.set(is_idle().then(Instant::now));
-        let mut state = self.state();
+        let mut state = self.state.lock();
         state.requests += 1;
         state.is_quiet = false;
         state.waiting = state.waiting.saturating_sub(usize::from(IS_COUNTED.take()));
@@ -183,7 +180,7 @@ impl Scheduling {
     /// Records that replies may be given on any processor: several are pending at once.
     pub(super) fn apart(&self) {
         if self.may_move {
-            self.part(&mut self.state(), SETTLED);
+            self.part(&mut self.state.lock(), SETTLED);
         }
     }
 
@@ -224,7 +221,7 @@ impl Scheduling {
     pub(super) fn call_another(&self) {
         self.spread();
         if self.one_waits() {
-            let mut state = self.state();
+            let mut state = self.state.lock();
             state.is_called = state.waiting == 0;
             self.called.notify_one();
         }
@@ -234,7 +231,7 @@ impl Scheduling {
     pub(super) fn answer<T>(&self, reply: impl FnOnce() -> T) -> T {
         let since = SINCE.take().filter(|_| is_idle());
         if since.is_some_and(|since| since.elapsed() > LONG) {
-            self.pause(&mut self.state());
+            self.pause(&mut self.state.lock());
         }
         if !self.may_move || !self.follow() || !step_back() {
             return reply();
@@ -244,7 +241,7 @@ impl Scheduling {
         let went_on = PREEMPTED.replace(preempted) != preempted;
         self.answers
             .fetch_add(u64::from(went_on), Ordering::Relaxed);
-        let mut state = self.state();
+        let mut state = self.state.lock();
         state.in_vain = if went_on { 0 } else { state.in_vain + 1 };
         if state.in_vain == 1 {
             // The program may have moved.
@@ -273,7 +270,7 @@ impl Scheduling {
         if !self.may_move && !self.quick {
             return;
         }
-        let mut state = self.state();
+        let mut state = self.state.lock();
         if state.waiting > 0 && self.one_waits() {
             step_up(false);
             let (mut seen, mut quiet) = (0, 0);
@@ -281,11 +278,9 @@ impl Scheduling {
                 // A processor that wakes up for a moment may pull the program over.
                 self.follow();
                 if replace(&mut state.is_watched, true) {
-                    let woken = self.called.wait(state);
-                    state = woken.unwrap_or_else(PoisonError::into_inner);
+                    self.called.wait(&mut state);
                 } else {
-                    let woken = self.called.wait_timeout(state, TICK);
-                    (state, _) = woken.unwrap_or_else(PoisonError::into_inner);
+                    self.called.wait_for(&mut state, TICK);
                     state.is_watched = false;
                     let requests = replace(&mut seen, state.requests);
                     quiet = if requests == seen { quiet + 1 } else { 0 };
@@ -349,7 +344,7 @@ impl BusyPoll {
 
     /// Returns when there is a request, or after a moment. False if another thread polls, or during a pause.
     fn look_out(&self) -> bool {
-        let Ok(mut state) = self.state.try_lock() else {
+        let Some(mut state) = self.state.try_lock() else {
             return false;
         };
         let start = Instant::now();
@@ -517,12 +512,12 @@ mod tests {
             // On a busy machine this thread may be preempted during a reply, as if the program had gone on.
             let looks_again = || {
                 scheduling.answer(|| ());
-                let state = scheduling.state();
+                let state = scheduling.state.lock();
                 state.look == state.row
             };
             assert!((0..100).any(|_| looks_again() || !begin(&scheduling)));
             assert!(own_place().is_some());
-            while scheduling.state().look != FIRST_PAUSE {
+            while scheduling.state.lock().look != FIRST_PAUSE {
                 begin(&scheduling);
                 scheduling.answer(|| ());
             }
@@ -541,7 +536,7 @@ mod tests {
             assert!(begin(&scheduling));
             std::thread::sleep(LONG * 2);
             scheduling.answer(|| assert!(!is_idle()));
-            assert_eq!(scheduling.state().look, FIRST_PAUSE);
+            assert_eq!(scheduling.state.lock().look, FIRST_PAUSE);
         });
     }
 
@@ -560,7 +555,7 @@ mod tests {
             let receiver = Arc::new(Mutex::new(receiver));
             let work = |own: &Scheduling, requests: &Mutex<Receiver<Request>>| {
                 loop {
-                    let next = requests.lock().unwrap().recv();
+                    let next = requests.lock().recv();
                     let Ok((answer, wait)) = next else { return };
                     own.begin(std::process::id());
                     if let Some(wait) = wait {

@@ -21,7 +21,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 use std::time::SystemTime;
 
-use parking_lot::{Mutex, MutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use parking_lot::{Mutex, RwLock, RwLockWriteGuard};
 
 use super::records::attribute;
 use super::records::entry::{LayerEntry, forget_old_attributes};
@@ -119,14 +119,6 @@ impl View {
         view
     }
 
-    fn objects(&self) -> RwLockReadGuard<'_, Objects> {
-        self.objects.read()
-    }
-
-    fn pile(&self) -> MutexGuard<'_, Pile> {
-        self.pile.lock()
-    }
-
     fn objects_mut(&self) -> RwLockWriteGuard<'_, Objects> {
         let mut objects = self.objects.write();
         objects.changes += 1;
@@ -136,36 +128,36 @@ impl View {
     /// Adds layers on top of the present ones, lowest first. Later changes (`put`, `remove`) belong to the uppermost
     /// one.
     pub fn add_layers(&self, layers: impl IntoIterator<Item = LayerFiles>) {
-        let mut pile = self.pile();
+        let mut pile = self.pile.lock();
         pile.layers.extend(layers);
         self.lay(&mut pile);
     }
 
     /// Shows these layers, lowest first, in the place of the present ones. Later changes belong to the uppermost one.
     pub(in crate::checkout) fn set_layers(&self, layers: Vec<LayerFiles>) {
-        let mut pile = self.pile();
+        let mut pile = self.pile.lock();
         pile.layers = layers;
         self.lay(&mut pile);
     }
 
     /// Returns the layers, lowest first.
     pub(in crate::checkout) fn layers(&self) -> Vec<LayerFiles> {
-        self.pile().layers.clone()
+        self.pile.lock().layers.clone()
     }
 
     /// Returns the uppermost layer.
     pub(in crate::checkout) fn last_layer(&self) -> Option<LayerFiles> {
-        self.pile().layers.last().cloned()
+        self.pile.lock().layers.last().cloned()
     }
 
     /// Returns the objects of layers that do not fit the present store.
     pub fn misfits(&self) -> Vec<Misfit> {
-        self.pile().misfits.clone()
+        self.pile.lock().misfits.clone()
     }
 
     /// Applies all layers again if the store of a directory has changed since they were last applied.
     fn refresh(&self, dir: &[u8]) {
-        let mut pile = self.pile();
+        let mut pile = self.pile.lock();
         if pile.is_outdated(&String::from_utf8_lossy(dir), |key| self.is_there(key)) {
             self.lay(&mut pile);
         }
@@ -186,7 +178,7 @@ impl View {
             against.over = self.extent(key).unwrap_or_default();
             return Ok(against);
         }
-        let mut pile = self.pile();
+        let mut pile = self.pile.lock();
         for axis in self.formats.along(name) {
             let key = format!("{above}{axis}");
             let said = self.object(key.as_bytes());
@@ -212,7 +204,7 @@ impl View {
     /// Puts an object at a key; it hides everything below the key. `is_directory` tells whether it may be shown as a
     /// directory.
     pub fn put(&self, key: &str, stored: &Arc<StoredObject>, is_directory: bool) {
-        let mut pile = self.pile();
+        let mut pile = self.pile.lock();
         pile.misfits.retain(|misfit| misfit.key != key);
         let Some((_, layer)) = pile.uppermost() else {
             return;
@@ -235,7 +227,7 @@ impl View {
 
     /// Replaces the group at a key of the uppermost layer; the objects below it stay.
     pub fn put_group(&self, key: &str, stored: &Arc<StoredObject>) {
-        let mut pile = self.pile();
+        let mut pile = self.pile.lock();
         if let Some((_, layer)) = pile.uppermost() {
             let entry = LayerEntry::Stored(stored.clone());
             layer.entries.insert(key.to_owned(), entry);
@@ -246,7 +238,7 @@ impl View {
 
     /// Removes the object at a key and everything below it.
     pub fn remove(&self, key: &str) {
-        let mut pile = self.pile();
+        let mut pile = self.pile.lock();
         pile.misfits.retain(|misfit| misfit.key != key);
         let now = SystemTime::now();
         if let Some((_, layer)) = pile.uppermost() {
@@ -262,7 +254,7 @@ impl View {
 
     /// Puts an attribute at its key; `None` removes it from its object.
     pub fn put_attribute(&self, key: &str, stored: Option<&Arc<StoredObject>>) {
-        let mut pile = self.pile();
+        let mut pile = self.pile.lock();
         pile.misfits.retain(|misfit| misfit.key != key);
         let Some((at, layer)) = pile.uppermost() else {
             return;
@@ -287,7 +279,7 @@ impl View {
 
     /// Returns the attributes that layers change of the object at a key, by name.
     fn changed_attributes(&self, key: &[u8]) -> Vec<(Vec<u8>, KeyState)> {
-        let objects = self.objects();
+        let objects = self.objects.read();
         let Some(key) = std::str::from_utf8(key)
             .ok()
             .filter(|_| objects.has_attributes)
@@ -345,7 +337,7 @@ impl View {
 
     /// Sets the time of an object of the uppermost layer.
     pub fn set_time(&self, key: &str, time: SystemTime) {
-        let mut pile = self.pile();
+        let mut pile = self.pile.lock();
         if let Some((_, layer)) = pile.uppermost()
             && let Some(LayerEntry::Stored(stored)) = layer.entries.get_mut(key)
         {
@@ -364,7 +356,7 @@ impl View {
 
     /// Returns the state of a key in the layers; `None` if they do not mention it.
     fn object(&self, key: &[u8]) -> Option<KeyState> {
-        self.objects().by_key.get(key).cloned()
+        self.objects.read().by_key.get(key).cloned()
     }
 
     /// Returns whether the object at a key is in a layer.
@@ -375,7 +367,7 @@ impl View {
 
     /// Returns whether a layer has an object below a key.
     fn has_below(&self, key: &[u8]) -> bool {
-        let objects = self.objects();
+        let objects = self.objects.read();
         let mut below = prefix::entries(&objects.by_key, join(key, b""));
         below.any(|(_, said)| said.object().is_some())
     }

@@ -6,7 +6,8 @@
 
 use std::collections::HashMap;
 use std::ops::Range;
-use std::sync::{Mutex, MutexGuard};
+
+use parking_lot::Mutex;
 
 use crate::dataset::stream::Stream;
 use npyfs_base::tuning::Tuning;
@@ -105,13 +106,9 @@ impl State {
 }
 
 impl AccessPattern {
-    fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(|e| e.into_inner())
-    }
-
     /// Records a read; reads of one range may come in any order. Returns true for the first read.
     pub fn note(&self, offset: u64, len: u64) -> bool {
-        let mut state = self.state();
+        let mut state = self.state.lock();
         let end = offset.saturating_add(len);
         let Some(seen) = state.span.as_mut() else {
             state.span = Some(ReadSpan {
@@ -135,14 +132,14 @@ impl AccessPattern {
 
     /// Records that the first read began where another handle had stopped.
     pub fn follows(&self) {
-        if let Some(span) = self.state().span.as_mut() {
+        if let Some(span) = self.state.lock().span.as_mut() {
             span.follows = true;
         }
     }
 
     /// Returns the span of the bytes read; `None` if there were none.
     pub fn span(&self) -> Option<ReadSpan> {
-        self.state().span
+        self.state.lock().span
     }
 
     /// Records that a block is read, and returns the blocks to fetch now, at most `depth` of them and below `end`.
@@ -150,7 +147,7 @@ impl AccessPattern {
     /// The kernel reads ahead of a single sample, too, hence `patience`. Requests of one reader are served
     /// concurrently, hence `slack`.
     pub fn reads(&self, step: ReadStep) -> Range<u64> {
-        let mut state = self.state();
+        let mut state = self.state.lock();
         let block = step.block;
         match state.last {
             Some(last) if block <= last && last - block <= step.slack => 0..0,
@@ -184,7 +181,7 @@ impl AccessPattern {
 
     /// Records that `read` bytes of a block were read. Counts those of the last block only.
     pub fn took(&self, block: u64, read: u64) {
-        let mut state = self.state();
+        let mut state = self.state.lock();
         if state.last == Some(block) {
             state.of_last = state.of_last.saturating_add(read);
         }
@@ -193,14 +190,14 @@ impl AccessPattern {
     /// Records that the reader waits for a block in flight while the decode pool is idle: doubles the number of blocks
     /// fetched ahead.
     pub fn waits(&self) {
-        let mut state = self.state();
+        let mut state = self.state.lock();
         state.doubled = (state.doubled + 1).min(MOST_DOUBLED);
     }
 
     /// Returns the offset, modulo their size, at which blocks of `size` bytes should begin for a reader that requests
     /// `len` bytes at `at`: that of its requests, so that each is within one block.
     pub fn phase(&self, at: u64, len: u64, size: u64) -> u64 {
-        let mut state = self.state();
+        let mut state = self.state.lock();
         let here = at % size;
         let phase = *state.phase.get_or_insert(here);
         let inside = (here + size - phase) % size;
@@ -218,18 +215,18 @@ impl AccessPattern {
 
     /// Returns true if the reader has reached a block, so that it need not be fetched ahead any more.
     pub fn has_reached(&self, block: u64) -> bool {
-        self.state().last.is_some_and(|last| last >= block)
+        self.state.lock().last.is_some_and(|last| last >= block)
     }
 
     /// Returns true if the reads so far, if any, may be the beginning of a sequential pass.
     pub fn is_in_order(&self) -> bool {
-        let state = self.state();
+        let state = self.state.lock();
         state.last.is_none() || state.from_start || state.steps >= Tuning::SETTLED
     }
 
     /// Returns true if blocks have been read sequentially for a while.
     pub fn is_settled(&self) -> bool {
-        self.state().steps >= Tuning::SETTLED
+        self.state.lock().steps >= Tuning::SETTLED
     }
 
     /// Records that `read` more bytes of a block of `len` were read; true once that is all of them.
@@ -237,7 +234,7 @@ impl AccessPattern {
     /// Bytes that are read twice count twice. The result is a guess, good enough only to evict a block that could be
     /// decoded again.
     pub fn is_consumed(&self, block: u64, read: u64, len: u64) -> bool {
-        let mut state = self.state();
+        let mut state = self.state.lock();
         if read >= len {
             state.partly.remove(&block);
             return true;

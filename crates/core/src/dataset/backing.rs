@@ -3,7 +3,9 @@
 use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
+
+use parking_lot::Mutex;
 
 use super::elements::repeat;
 use crate::dataset::chunked::Chunks;
@@ -116,7 +118,7 @@ impl Default for Backings {
 impl Backings {
     /// Returns the cached backing of a dataset.
     pub fn get(&self, key: (u64, u64)) -> Option<Arc<Backing>> {
-        let mut kept = self.0.lock().unwrap_or_else(|e| e.into_inner());
+        let mut kept = self.0.lock();
         kept.get(&key).cloned()
     }
 
@@ -126,7 +128,7 @@ impl Backings {
         if weight > MOST_KEPT {
             return;
         }
-        let mut kept = self.0.lock().unwrap_or_else(|e| e.into_inner());
+        let mut kept = self.0.lock();
         kept.put(key, backing, weight);
         while kept.pop_excess(0).is_some() {}
     }
@@ -225,7 +227,7 @@ mod tests {
         }
         assert!(kept.get((1, 0)).is_none() && kept.get((1, 39)).is_some());
         kept.put((1, 39), backing(8));
-        let inner = kept.0.lock().unwrap();
+        let inner = kept.0.lock();
         let sum: u64 = inner.values().map(|b| b.weight() as u64).sum();
         assert_eq!(inner.weight(), sum);
         assert!(sum <= MOST_KEPT);

@@ -6,7 +6,9 @@
 
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, OnceLock};
+use std::sync::{Arc, OnceLock};
+
+use parking_lot::Mutex;
 
 use super::backing::SINGLE;
 use super::chunked::{LARGEST, StoredChunks};
@@ -712,7 +714,7 @@ impl BlockReader {
         let grid = self.source.grid();
         let need = self.need(grid, number)?;
         if self.is_large(need) {
-            let _one = self.spilling.lock().unwrap_or_else(|e| e.into_inner());
+            let _one = self.spilling.lock();
             // A concurrent request may replace this block before it is read.
             while !spill.read(number, at, buf)? {
                 spill.put(number, |write| self.source.stream(grid, number, write))?;

@@ -11,11 +11,12 @@
 
 use std::collections::HashMap;
 use std::num::NonZeroUsize;
+use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
-use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 
 use lru::LruCache;
+use parking_lot::{Condvar, Mutex, MutexGuard};
 use serde::Serialize;
 
 use npyfs_base::buffer::{Buffer, Pool};
@@ -80,11 +81,6 @@ pub struct Cache {
     counters: Counters,
 }
 
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    // Nothing that can panic runs under these locks except allocation.
-    mutex.lock().unwrap_or_else(|e| e.into_inner())
-}
-
 impl Cache {
     /// Creates a cache of at most `limit` bytes.
     pub fn new(limit: u64) -> Self {
@@ -122,22 +118,22 @@ impl Cache {
 
     /// Returns true if a block is cached or being decoded.
     pub fn has(&self, key: &Key) -> bool {
-        lock(&self.inner).has(key)
+        self.inner.lock().has(key)
     }
 
     /// Returns true if a block is cached.
     pub fn is_ready(&self, key: &Key) -> bool {
-        lock(&self.inner).blocks.contains(key)
+        self.inner.lock().blocks.contains(key)
     }
 
     /// Returns true if a block is being decoded, so that a reader would have to wait.
     pub fn is_under_way(&self, key: &Key) -> bool {
-        lock(&self.inner).flights.contains_key(key)
+        self.inner.lock().flights.contains_key(key)
     }
 
     /// Returns the number of blocks being decoded.
     pub fn decoding(&self) -> usize {
-        let inner = lock(&self.inner);
+        let inner = self.inner.lock();
         inner.flights.values().filter(|f| f.decodes).count()
     }
 
@@ -149,7 +145,7 @@ impl Cache {
         need: Need,
         fill: impl FnOnce(&mut [u8]) -> Result<()>,
     ) -> Result<Block> {
-        self.reader(lock(&self.inner), key, need, || self.filled(need, fill))
+        self.reader(self.inner.lock(), key, need, || self.filled(need, fill))
     }
 
     /// Returns the block as `read` does; `None` if it is not cached and `elsewhere()` is true. `elsewhere` is called
@@ -161,7 +157,7 @@ impl Cache {
         elsewhere: impl FnOnce() -> bool,
         fill: impl FnOnce(&mut [u8]) -> Result<()>,
     ) -> Result<Option<Block>> {
-        let inner = lock(&self.inner);
+        let inner = self.inner.lock();
         if !inner.has(&key) && elsewhere() {
             return Ok(None);
         }
@@ -178,7 +174,7 @@ impl Cache {
         wanted: impl FnOnce() -> bool,
         fill: impl FnOnce(&mut [u8]) -> Result<()>,
     ) {
-        let mut inner = lock(&self.inner);
+        let mut inner = self.inner.lock();
         if !wanted() {
             return;
         }
@@ -201,7 +197,7 @@ impl Cache {
 
     /// Evicts a block that will probably not be requested again.
     pub fn consumed(&self, key: &Key) {
-        let mut inner = lock(&self.inner);
+        let mut inner = self.inner.lock();
         inner.consumed.put(*key, ());
         if inner.blocks.pop(key).is_some() {
             self.counters.consumed.fetch_add(1, Relaxed);
@@ -268,7 +264,7 @@ impl Cache {
 
     /// Completes the decoding of a block, and caches the block if there is one.
     fn land(&self, key: Key, need: Need, ahead: bool, flight: &Flight, outcome: &Result<Block>) {
-        let mut inner = lock(&self.inner);
+        let mut inner = self.inner.lock();
         inner.flights.remove(&key);
         *inner.taken(need) -= need.bytes();
         let met = flight.is_met();
@@ -293,8 +289,7 @@ impl Cache {
             }
             false => inner.reserved > 0 && !inner.has_room(need.bytes(), limit),
         };
-        let waited = self.room.wait_while(inner, waits);
-        inner = waited.unwrap_or_else(|e| e.into_inner());
+        self.room.wait_while(&mut inner, waits);
         *inner.taken(need) += need.bytes();
         self.evict(&mut inner);
     }
@@ -322,7 +317,7 @@ impl Cache {
 
     /// Returns the counters and the present content of the cache.
     pub fn status(&self) -> CacheStatus {
-        let inner = lock(&self.inner);
+        let inner = self.inner.lock();
         let held = inner.blocks.values().map(|entry| entry.block.len() as u64);
         CacheStatus {
             limit: self.limit,
@@ -454,22 +449,22 @@ impl Flight {
 
     /// Records that a reader has requested the block.
     fn meet(&self) {
-        *lock(&self.met) = true;
+        *self.met.lock() = true;
     }
 
     /// Returns true if a reader has requested the block.
     fn is_met(&self) -> bool {
-        *lock(&self.met)
+        *self.met.lock()
     }
 
     /// Waits for the block; fails if its decoding fails.
     fn wait(&self) -> Result<Block> {
-        let mut outcome = lock(&self.outcome);
+        let mut outcome = self.outcome.lock();
         loop {
             if let Some(outcome) = &*outcome {
                 return outcome.clone();
             }
-            outcome = self.landed.wait(outcome).unwrap_or_else(|e| e.into_inner());
+            self.landed.wait(&mut outcome);
         }
     }
 }
@@ -504,7 +499,7 @@ impl Drop for Landing<'_> {
         let flight = &*self.flight;
         self.cache
             .land(self.key, self.need, self.ahead, flight, &self.outcome);
-        *lock(&flight.outcome) = Some(self.outcome.clone());
+        *flight.outcome.lock() = Some(self.outcome.clone());
         flight.landed.notify_all();
     }
 }
@@ -518,7 +513,7 @@ mod tests {
     impl Cache {
         /// A block for which no room is made.
         fn get(&self, key: Key, load: impl FnOnce() -> Result<Vec<u8>>) -> Result<Block> {
-            let inner = lock(&self.inner);
+            let inner = self.inner.lock();
             self.reader(inner, key, Need::default(), || load().map(Buffer::from))
         }
     }
@@ -632,7 +627,7 @@ mod tests {
         });
         // A quarter of the budget has room for two blocks.
         assert!(most.load(Relaxed) <= 2);
-        let inner = lock(&cache.inner);
+        let inner = cache.inner.lock();
         assert_eq!((inner.reserved, inner.gathering), (0, 0));
     }
 

@@ -7,11 +7,12 @@
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
+use std::sync::{Arc, OnceLock};
 
 use npyfs_base::error::{Error, ErrorKind, Result};
 use npyfs_base::thread;
 use npyfs_hdf5::{ChunkRun, ChunkTable, Slot};
+use parking_lot::Mutex;
 
 /// The largest number of chunks that are kept. They take less than `LOOKUP_ROOM` bytes.
 const MOST_KNOWN: usize = 7000;
@@ -223,7 +224,7 @@ impl ChunkPlaces {
     pub fn is_refused(&self) -> bool {
         match &self.0 {
             Places::Whole(_) => false,
-            Places::LookedUp(own) => own.known().state == State::Refused,
+            Places::LookedUp(own) => own.known.lock().state == State::Refused,
         }
     }
 
@@ -238,7 +239,7 @@ impl ChunkPlaces {
     /// Returns a chunk.
     pub fn get(&self, place: u64) -> Result<Slot> {
         if let Some(looked_up) = self.look_ups() {
-            let mut known = looked_up.known();
+            let mut known = looked_up.known.lock();
             known.check()?;
             if let Some(slot) = known.get(place) {
                 return Ok(slot);
@@ -260,7 +261,7 @@ impl ChunkPlaces {
         let Some(looked_up) = self.look_ups() else {
             return Ok(());
         };
-        let mut known = looked_up.known();
+        let mut known = looked_up.known.lock();
         known.check()?;
         let mut missing = Vec::new();
         for place in places {
@@ -292,10 +293,6 @@ impl ChunkPlaces {
 }
 
 impl LookedUp {
-    fn known(&self) -> MutexGuard<'_, KnownChunks> {
-        self.known.lock().unwrap_or_else(|e| e.into_inner())
-    }
-
     /// Returns whether the table is worth its time.
     fn is_much(&self, known: &KnownChunks) -> bool {
         let most = |count: u64| count.saturating_mul(1 << known.tries.min(32));
@@ -312,10 +309,10 @@ impl LookedUp {
             return Err(outside());
         }
         let is_quick = self.look_up.is_quick();
-        let _one = is_quick.then(|| self.finding.lock().unwrap_or_else(|e| e.into_inner()));
+        let _one = is_quick.then(|| self.finding.lock());
         if is_quick {
             // The thread before may have found them.
-            let mut known = self.known();
+            let mut known = self.known.lock();
             known.check()?;
             if self.whole.get().is_some() {
                 return Ok(None);
@@ -332,7 +329,7 @@ impl LookedUp {
             Err(e) if e.kind == ErrorKind::Damaged => return self.settle(e),
             Err(e) => return Err(e),
         };
-        let mut known = self.known();
+        let mut known = self.known.lock();
         known.check()?;
         if self.whole.get().is_some() {
             // Another thread read the table meanwhile, which was not compared with these chunks.
@@ -370,7 +367,7 @@ impl LookedUp {
 
     /// Leaves the chunks to libhdf5.
     fn refuse(&self, e: Error) -> Error {
-        self.known().state = State::Refused;
+        self.known.lock().state = State::Refused;
         e
     }
 
@@ -385,7 +382,7 @@ impl LookedUp {
             let started = thread::spawn("chunk-table", move || {
                 // Readers meet a failure that lasts in their look-ups, or in the state.
                 if own.read_whole(true).is_err() {
-                    own.known().begin_again();
+                    own.known.lock().begin_again();
                 }
                 own.is_read_beside.store(false, Ordering::Release);
             });
@@ -400,22 +397,22 @@ impl LookedUp {
     /// Reads the whole table, and compares it with the chunks that are known. Returns `false` if there is no table at
     /// the moment.
     fn read_whole(&self, beside: bool) -> Result<bool> {
-        let _one = self.reading.lock().unwrap_or_else(|e| e.into_inner());
-        self.known().check()?;
+        let _one = self.reading.lock();
+        self.known.lock().check()?;
         if self.whole.get().is_some() {
             return Ok(true);
         }
         let table = match self.look_up.whole(beside)? {
             WholeTable::Table(table) => table,
             WholeTable::Missing => {
-                self.known().begin_again();
+                self.known.lock().begin_again();
                 return Ok(false);
             }
             WholeTable::Refused => {
                 return Err(self.refuse(Error::damaged("chunk table: refused")));
             }
         };
-        let mut known = self.known();
+        let mut known = self.known.lock();
         let agrees = |(&place, (slot, _)): (&u64, &(Slot, bool))| {
             let at = usize::try_from(place).ok();
             at.and_then(|at| table.slots.get(at)) == Some(slot)
@@ -499,7 +496,7 @@ mod tests {
 
         fn whole(&self, beside: bool) -> Result<WholeTable> {
             self.read.fetch_add(1, Ordering::Relaxed);
-            let _held = self.held.lock().unwrap();
+            let _held = self.held.lock();
             assert!(self.quick || !beside);
             if self.unreadable {
                 return Err(Error::new(ErrorKind::Os(libc::EIO), "failed"));
@@ -607,7 +604,7 @@ mod tests {
         let (looked_up, read) = (index.looked_up.clone(), index.read.clone());
         let held = index.held.clone();
         let places = places(index);
-        let reading = held.lock().unwrap();
+        let reading = held.lock();
         look_up_until_read(&places, &read, 0);
         assert!(looked_up.load(Ordering::Relaxed) as u64 > COUNT / COST);
         for place in (7..COUNT).step_by(500) {
@@ -637,7 +634,7 @@ mod tests {
         };
         let (read, held) = (index.read.clone(), index.held.clone());
         let places = places(index);
-        let reading = held.lock().unwrap();
+        let reading = held.lock();
         look_up_until_read(&places, &read, 0);
         assert_eq!(places.get(301).unwrap(), lie);
         drop(reading);
@@ -662,7 +659,7 @@ mod tests {
         }
         // Each time after twice as many look-ups.
         let looked_up = places.look_ups().unwrap();
-        let mut known = looked_up.known();
+        let mut known = looked_up.known.lock();
         known.look_ups = 4 * (COUNT / COST);
         assert!(!looked_up.is_much(&known));
         known.look_ups += 1;
@@ -780,7 +777,7 @@ mod tests {
         for start in (0..COUNT - 1000).step_by(1000) {
             places.prepare(start..start + 1000).unwrap();
             assert!((start..start + 1000).all(|place| places.get(place).unwrap() == slot(place)));
-            let known = places.look_ups().unwrap().known();
+            let known = places.look_ups().unwrap().known.lock();
             assert!(known.slots.len() <= MOST_KNOWN && known.ranges.len() <= MOST_KNOWN);
         }
         assert!(!places.is_refused() && places.table().is_none());

@@ -6,11 +6,12 @@
 
 use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::{Arc, Condvar, Mutex};
+use std::sync::Arc;
 use std::thread::available_parallelism;
 
 use npyfs_base::thread;
 use npyfs_base::tuning::Tuning;
+use parking_lot::{Condvar, Mutex};
 
 type Job = Box<dyn FnOnce() + Send>;
 
@@ -52,13 +53,13 @@ impl DecodePool {
 
     /// Returns true if no job waits.
     pub fn is_idle(&self) -> bool {
-        let jobs = self.queue.jobs.lock().unwrap_or_else(|e| e.into_inner());
+        let jobs = self.queue.jobs.lock();
         jobs.0.is_empty()
     }
 
     /// Queues a job, unless too many wait.
     pub fn submit(&self, job: impl FnOnce() + Send + 'static) {
-        let mut jobs = self.queue.jobs.lock().unwrap_or_else(|e| e.into_inner());
+        let mut jobs = self.queue.jobs.lock();
         if jobs.0.len() < self.most {
             jobs.0.push_back(Box::new(job));
             self.queue.changed.notify_one();
@@ -67,7 +68,7 @@ impl DecodePool {
 
     /// Queues a job that a reader waits for: it runs before all others. If too many wait, it is dropped like any other.
     pub fn submit_first(&self, job: impl FnOnce() + Send + 'static) {
-        let mut jobs = self.queue.jobs.lock().unwrap_or_else(|e| e.into_inner());
+        let mut jobs = self.queue.jobs.lock();
         if jobs.0.len() < self.most {
             jobs.0.push_front(Box::new(job));
             self.queue.changed.notify_one();
@@ -77,14 +78,14 @@ impl DecodePool {
 
 impl Drop for DecodePool {
     fn drop(&mut self) {
-        self.queue.jobs.lock().unwrap_or_else(|e| e.into_inner()).1 = true;
+        self.queue.jobs.lock().1 = true;
         self.queue.changed.notify_all();
     }
 }
 
 fn work(queue: &Queue) {
     loop {
-        let mut jobs = queue.jobs.lock().unwrap_or_else(|e| e.into_inner());
+        let mut jobs = queue.jobs.lock();
         let job = loop {
             if jobs.1 {
                 return;
@@ -92,7 +93,7 @@ fn work(queue: &Queue) {
             if let Some(job) = jobs.0.pop_front() {
                 break job;
             }
-            jobs = queue.changed.wait(jobs).unwrap_or_else(|e| e.into_inner());
+            queue.changed.wait(&mut jobs);
         };
         drop(jobs);
         let _ = catch_unwind(AssertUnwindSafe(job));

@@ -7,9 +7,10 @@ use std::collections::hash_map::Entry;
 use std::num::NonZeroUsize;
 use std::path::Path;
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, Mutex, OnceLock};
+use std::sync::{Arc, OnceLock};
 
 use lru::LruCache;
+use parking_lot::Mutex;
 
 use crate::dataset::access_pattern::AccessPattern;
 use crate::dataset::backing::{Backing, Form};
@@ -146,7 +147,7 @@ impl OpenStore {
                 .and_then(|paths| paths.get(&group))
                 .cloned()
         } else {
-            let mut seen = self.seen.lock().unwrap_or_else(|e| e.into_inner());
+            let mut seen = self.seen.lock();
             match seen.entry(group) {
                 Entry::Occupied(entry) => {
                     let names = entry.get().split(|&b| b == b'/');
@@ -185,7 +186,7 @@ impl OpenStore {
 
     /// Returns the access pattern of all handles that read a dataset chunk by chunk.
     pub fn pattern(&self, object: u64) -> Arc<AccessPattern> {
-        let mut known = self.patterns.lock().unwrap_or_else(|e| e.into_inner());
+        let mut known = self.patterns.lock();
         known.get_or_insert(object, Arc::default).clone()
     }
 
@@ -195,7 +196,7 @@ impl OpenStore {
         object: u64,
         take: impl FnOnce() -> Result<Measured>,
     ) -> Result<Arc<Measured>> {
-        let measures = || self.measures.lock().unwrap_or_else(|e| e.into_inner());
+        let measures = || self.measures.lock();
         if let Some(measured) = measures().get(&object) {
             return measured.clone();
         }

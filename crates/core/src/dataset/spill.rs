@@ -8,10 +8,10 @@ use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
-use std::sync::RwLock;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use npyfs_io::file::handle::make_room;
+use parking_lot::RwLock;
 
 /// Bytes that a spill leaves free on the disk.
 const LEAVE: u64 = 256 << 20;
@@ -96,22 +96,20 @@ impl Spill {
     /// Returns true if a block is present.
     pub fn has(&self, block: u64) -> bool {
         let (kept, chunk_row, number, _) = self.place(block);
-        kept.read()
-            .unwrap_or_else(|e| e.into_inner())
-            .has(chunk_row, number)
+        kept.read().has(chunk_row, number)
     }
 
     /// Returns true if a block is present, without waiting; false while the chunk row is about to change.
     pub fn has_for_sure(&self, block: u64) -> bool {
         let (kept, chunk_row, number, _) = self.place(block);
         kept.try_read()
-            .is_ok_and(|kept| kept.has(chunk_row, number))
+            .is_some_and(|kept| kept.has(chunk_row, number))
     }
 
     /// Fills `buf` from byte `at` of a block; false if the block is not present.
     pub fn read(&self, block: u64, at: u64, buf: &mut [u8]) -> io::Result<bool> {
         let (kept, chunk_row, number, offset) = self.place(block);
-        let kept = kept.read().unwrap_or_else(|e| e.into_inner());
+        let kept = kept.read();
         if !kept.has(chunk_row, number) {
             return Ok(false);
         }
@@ -127,12 +125,12 @@ impl Spill {
     ) -> Result<(), E> {
         let (lock, chunk_row, number, offset) = self.place(block);
         let kept = loop {
-            let kept = lock.read().unwrap_or_else(|e| e.into_inner());
+            let kept = lock.read();
             if kept.chunk_row == Some(chunk_row) {
                 break kept;
             }
             drop(kept);
-            let mut kept = lock.write().unwrap_or_else(|e| e.into_inner());
+            let mut kept = lock.write();
             if kept.chunk_row != Some(chunk_row) {
                 kept.chunk_row = Some(chunk_row);
                 kept.present

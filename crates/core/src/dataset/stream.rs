@@ -5,10 +5,11 @@
 //! reaches bytes that have not arrived. It is refilled once half of it was read, so that requests are large.
 
 use std::ops::Range;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
-use std::sync::{Arc, Mutex, MutexGuard};
 
 use npyfs_base::tuning::Tuning;
+use parking_lot::Mutex;
 
 /// The share of the cache that may be in flight ahead of all readers together.
 const SHARE: u64 = 4;
@@ -51,13 +52,9 @@ pub struct Readahead {
 }
 
 impl Stream {
-    fn state(&self) -> MutexGuard<'_, State> {
-        self.0.lock().unwrap_or_else(|e| e.into_inner())
-    }
-
     /// Records a read; returns whether the reader is sequential.
     pub fn reads(&self, read: Range<u64>, order: Order) -> bool {
-        let mut state = self.state();
+        let mut state = self.0.lock();
         if state.last != read {
             let near = read.start <= state.span.end.saturating_add(order.slack)
                 && read.end.saturating_add(order.slack) >= state.span.end
@@ -80,17 +77,17 @@ impl Stream {
 
     /// Returns whether the reads so far were sequential.
     pub fn is_in_order(&self, order: Order) -> bool {
-        self.state().is_in_order(order)
+        self.0.lock().is_in_order(order)
     }
 
     /// Records that the reader reached bytes that had not arrived.
     pub fn stalls(&self) {
-        self.state().stalled = true;
+        self.0.lock().stalled = true;
     }
 
     /// Returns the bytes to fetch now for a sequential reader at `at`, if any: at most `most` bytes ahead, up to `end`.
     pub fn ahead(&self, at: u64, most: u64, end: u64) -> Option<Readahead> {
-        let mut state = self.state();
+        let mut state = self.0.lock();
         if state.window == 0 {
             state.window = Tuning::STREAM_WINDOW;
             // The reader has waited for a request of its own.
@@ -118,7 +115,7 @@ impl Stream {
 
     /// Records that nothing was requested from `at` on, for lack of room.
     pub fn stops_at(&self, at: u64) {
-        let mut state = self.state();
+        let mut state = self.0.lock();
         state.asked = state.asked.min(at);
     }
 }

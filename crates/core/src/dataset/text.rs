@@ -8,7 +8,9 @@
 //! A block that takes more of the cache than one block may take is written in parts to a temporary file, like a large
 //! chunk.
 
-use std::sync::{Arc, Mutex, OnceLock};
+use std::sync::{Arc, OnceLock};
+
+use parking_lot::Mutex;
 
 use super::blocks::SHARE;
 use super::cache::{Key, Need};
@@ -233,7 +235,7 @@ impl MeasuredBlocks {
         let beside = PART.min(usize::try_from(len).unwrap_or(PART));
         if len.saturating_add(beside as u64) > cache.limit() / SHARE {
             let spill = self.spill(len)?;
-            let _one = self.spilling.lock().unwrap_or_else(|e| e.into_inner());
+            let _one = self.spilling.lock();
             while !spill.read(number, at, buf)? {
                 spill.put(number, |write| whole(len, &make, write))?;
             }

@@ -41,8 +41,9 @@ mod strings;
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
+use parking_lot::Mutex;
 use serde_json::{Value as Json, json};
 
 use self::directory::ObjectDirectory;
@@ -265,7 +266,7 @@ impl SetVersions {
 
 impl Versions for SetVersions {
     fn open(&self) -> Result<Arc<dyn Directory>> {
-        let known = |first| *self.first.lock().unwrap_or_else(|e| e.into_inner()) = first;
+        let known = |first| *self.first.lock() = first;
         known(None);
         let set = LocaleSet::open(&self.context, &self.set, &self.top)?;
         known(set.parts.first().map(|part| part.store.file.path.clone()));
@@ -278,7 +279,7 @@ impl Versions for SetVersions {
     }
 
     fn are_there(&self) -> bool {
-        let first = self.first.lock().unwrap_or_else(|e| e.into_inner()).clone();
+        let first = self.first.lock().clone();
         if first.is_some_and(|path| path.is_file()) {
             return true;
         }

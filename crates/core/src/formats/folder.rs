@@ -9,8 +9,9 @@ use std::fs::File;
 use std::io::{self, Read};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
+use parking_lot::Mutex;
 use serde_json::{Value as Json, json};
 
 use crate::dataset::context::Context;
@@ -247,7 +248,7 @@ impl Folder {
             return Ok(Err(Absence::NoStore));
         }
         let identity = Identity::from_metadata(meta);
-        let mut looked_at = self.looked_at.lock().unwrap_or_else(|e| e.into_inner());
+        let mut looked_at = self.looked_at.lock();
         let is_known = |known: &&LookedAt| known.identity == identity;
         let looked = match looked_at.get(name).filter(is_known) {
             Some(known) => (known.is_store, known.damage.clone()),
@@ -285,7 +286,7 @@ impl Folder {
     /// Returns the name that a store of several members is shown by, in place of that of the first: if nothing else has
     /// it.
     fn shown_as(&self, name: &[u8]) -> Option<Vec<u8>> {
-        let looked_at = self.looked_at.lock().unwrap_or_else(|e| e.into_inner());
+        let looked_at = self.looked_at.lock();
         let shown = looked_at.get(name)?.shown_as.clone()?;
         drop(looked_at);
         let path = self.path.join(OsStr::from_bytes(&shown));
@@ -332,7 +333,7 @@ impl Folder {
         let (Some(first), Some(sets)) = (first, format.sets()) else {
             return Ok(None);
         };
-        let mut found = self.sets.lock().unwrap_or_else(|e| e.into_inner());
+        let mut found = self.sets.lock();
         let known = found.get(set).filter(|(known, _)| *known == first);
         let is_set = match known {
             Some((_, is_set)) => *is_set,
@@ -394,7 +395,7 @@ impl Folder {
     fn kept(&self, name: &[u8], sort: Sort, make: impl FnOnce() -> Node) -> Node {
         let mut key = vec![sort as u8];
         key.extend_from_slice(name);
-        let mut known = self.known.lock().unwrap_or_else(|e| e.into_inner());
+        let mut known = self.known.lock();
         known.entry(key).or_insert_with(make).clone()
     }
 }

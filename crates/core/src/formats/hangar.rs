@@ -53,7 +53,7 @@ mod time_cache;
 mod verify;
 
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::Arc;
 
 use self::repository::Repository;
 use self::root::{LazyRepository, RootDirectory};
@@ -89,11 +89,6 @@ pub const NAME: &str = "hangar";
 
 /// The table that every repository has.
 const BRANCHES: &str = "branch.lmdb";
-
-/// Locks a mutex, whatever happened to its last holder.
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(|e| e.into_inner())
-}
 
 /// The format of Hangar.
 pub struct Hangar;

@@ -9,8 +9,9 @@ mod verdicts;
 
 use std::collections::{BTreeMap, HashMap};
 use std::path::Path;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
+use parking_lot::Mutex;
 use serde_json::{Value as Json, json};
 
 use self::verdicts::{Verdicts, is_hidden};
@@ -122,7 +123,7 @@ impl Object {
 
     /// Reports that the server is unreachable, for another reason, or reachable again.
     fn report(&self, lost: Option<String>) {
-        let mut told = self.lost.lock().unwrap_or_else(|e| e.into_inner());
+        let mut told = self.lost.lock();
         if *told != lost {
             let own = format!("{}: ", self.address);
             let now = lost.as_deref().unwrap_or("the server answers again");
@@ -134,7 +135,7 @@ impl Object {
 
     /// Records whether the version that is open is a store, in the listing in which it was found.
     fn judge(&self, file: &StoreFile, is_store: bool) {
-        let newest = self.newest.lock().unwrap_or_else(|e| e.into_inner());
+        let newest = self.newest.lock();
         let opened = newest.as_ref().map(|object| object.version().clone());
         drop(newest);
         let (Some(listed), Some(version)) = (&self.listed, opened) else {
@@ -151,7 +152,7 @@ impl Object {
 
     /// Returns the newest version as a file.
     fn file(&self) -> Result<StoreFile> {
-        let mut newest = self.newest.lock().unwrap_or_else(|e| e.into_inner());
+        let mut newest = self.newest.lock();
         if let Some(object) = newest.as_ref().filter(|object| object.is_current()) {
             self.report(object.lost());
             return Ok(store_file(object));
@@ -211,12 +212,12 @@ impl Versions for Object {
             let entries = listing.entries();
             return entries.map_or(true, |entries| entries.has_object(name));
         }
-        let newest = self.newest.lock().unwrap_or_else(|e| e.into_inner());
+        let newest = self.newest.lock();
         newest.is_some()
     }
 
     fn describe(&self) -> Json {
-        let newest = self.newest.lock().unwrap_or_else(|e| e.into_inner());
+        let newest = self.newest.lock();
         let remote = newest.as_ref().map(|object| object.describe());
         json!({ "file": self.address.to_string(), "remote": remote })
     }
@@ -299,7 +300,7 @@ impl Prefix {
 
     /// Returns the store that the whole prefix is, if it is one; determined when it is first entered.
     fn whole(&self) -> Result<Option<Arc<dyn Directory>>> {
-        let mut whole = self.whole.lock().unwrap_or_else(|e| e.into_inner());
+        let mut whole = self.whole.lock();
         if whole.as_ref().is_none_or(|store| !store.is_current()) {
             *whole = None;
             let entries = self.entries()?;
@@ -316,7 +317,7 @@ impl Prefix {
 
     /// Returns the store that the whole prefix was found to be.
     fn known_whole(&self) -> Option<Arc<dyn Directory>> {
-        let whole = self.whole.lock().unwrap_or_else(|e| e.into_inner());
+        let whole = self.whole.lock();
         whole.clone()
     }
 
@@ -364,7 +365,7 @@ impl Prefix {
         if newest == Ownership::UNKNOWN {
             return Ok(None);
         }
-        let known = || self.sets.lock().unwrap_or_else(|e| e.into_inner());
+        let known = || self.sets.lock();
         let is_known = known().get(set) == Some(&newest);
         if !is_known {
             // A negative result is not remembered: the network may have failed.
@@ -382,7 +383,7 @@ impl Prefix {
 
     /// Returns the node of a name, created on first use.
     fn kept(&self, sort: Sort, name: &str, make: impl FnOnce() -> Node) -> Node {
-        let mut known = self.known.lock().unwrap_or_else(|e| e.into_inner());
+        let mut known = self.known.lock();
         let node = known.entry((sort, name.to_owned()));
         node.or_insert_with(make).clone()
     }

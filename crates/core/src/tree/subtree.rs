@@ -5,8 +5,9 @@
 
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
+use parking_lot::Mutex;
 use serde_json::Value as Json;
 
 use super::array::StoredArray;
@@ -91,7 +92,7 @@ impl SubtreeDirectory {
                 current,
             } => (whole, names, current),
         };
-        let mut current = current.lock().unwrap_or_else(|e| e.into_inner());
+        let mut current = current.lock();
         if !current.is_current() {
             let mut dir = whole.clone();
             for name in names {

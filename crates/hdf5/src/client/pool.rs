@@ -7,9 +7,11 @@ use std::cell::Cell;
 use std::collections::HashMap;
 use std::io;
 use std::path::Path;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
+
+use parking_lot::{Condvar, Mutex};
 
 use super::access::{KnownFiles, Reach, RequiredAccess};
 use super::process::{Counter, WorkerExit, WorkerProcess};
@@ -133,7 +135,7 @@ impl<'a> Turns<'a> {
 
 impl Counter for Turns<'_> {
     fn leave(&self) {
-        let mut state = self.pool.state();
+        let mut state = self.pool.state.lock();
         if state.away < MAX_AWAY {
             state.away += 1;
             state.running -= 1;
@@ -145,7 +147,7 @@ impl Counter for Turns<'_> {
 
     fn come_back(&self) {
         if self.is_away.take() {
-            let mut state = self.pool.state();
+            let mut state = self.pool.state.lock();
             state.away -= 1;
             state.running += 1;
         }
@@ -176,10 +178,6 @@ impl WorkerPool {
         }
     }
 
-    fn state(&self) -> MutexGuard<'_, PoolState> {
-        self.state.lock().unwrap_or_else(|e| e.into_inner())
-    }
-
     /// Returns how many workers were replaced since the start.
     pub fn restarts(&self) -> u64 {
         self.restarts.load(Ordering::Relaxed)
@@ -192,18 +190,18 @@ impl WorkerPool {
 
     /// Returns what holds the workers back; `None` before the first has served.
     pub fn sandbox(&self) -> Option<Sandbox> {
-        self.state().sandbox.clone()
+        self.state.lock().sandbox.clone()
     }
 
     /// Lets workers that start from now on open a file by its name.
     pub fn permit_source(&self, path: &Path, inode: Inode) {
-        self.state().known.add_source(path, inode);
+        self.state.lock().known.add_source(path, inode);
     }
 
     /// Lets workers that start from now on open a file that they will be asked about.
     pub fn will_ask(&self, file: &StoreFile) {
         let needs = RequiredAccess::new(file, &Request::Root);
-        self.state().known.remember(needs);
+        self.state.lock().known.remember(needs);
     }
 
     /// Starts a worker that may open what a request needs.
@@ -212,7 +210,7 @@ impl WorkerPool {
         let mut worker = WorkerProcess::start(program::program(), arguments)?;
         worker.share_budget(&self.tables);
         let first = needs.map(|needs| needs.file);
-        let state = self.state();
+        let state = self.state.lock();
         let permit = state.known.permit(&self.reach, first);
         worker.access.sources = state.known.added();
         drop(state);
@@ -226,7 +224,7 @@ impl WorkerPool {
     /// Starts a worker for requests to come, unless as many run as there are cores: starting one takes ten times as
     /// long as most requests.
     pub fn warm(&self) {
-        let mut state = self.state();
+        let mut state = self.state.lock();
         let nothing = state.known.is_empty() && !matches!(self.reach, Reach::Anywhere);
         if state.running >= self.cores || nothing {
             return;
@@ -238,7 +236,7 @@ impl WorkerPool {
             Ok(worker)
         });
         let started = started.ok();
-        let mut state = self.state();
+        let mut state = self.state.lock();
         match started {
             // Below those that have files open.
             Some(worker) => state.idle.insert(0, worker),
@@ -250,7 +248,7 @@ impl WorkerPool {
 
     /// Takes an idle worker that may open what is needed, or starts one; waits while there are as many as may be.
     fn take(&self, needs: RequiredAccess<'_>, is_long: bool) -> io::Result<Assigned> {
-        let mut state = self.state();
+        let mut state = self.state.lock();
         let (mut waited, mut starts) = (false, 0);
         loop {
             let added = state.known.added();
@@ -279,8 +277,7 @@ impl WorkerPool {
             }
             if state.running >= self.cores && !waited {
                 waited = true;
-                let freed = self.freed.wait_timeout(state, IDLE_WAIT);
-                state = freed.unwrap_or_else(|e| e.into_inner()).0;
+                self.freed.wait_for(&mut state, IDLE_WAIT);
                 continue;
             }
             if state.running < self.most {
@@ -293,7 +290,7 @@ impl WorkerPool {
                     }
                     Err(e) => e,
                 };
-                state = self.state();
+                state = self.state.lock();
                 state.running -= 1;
                 starts += 1;
                 if starts == START_ATTEMPTS || !is_short(&failed) {
@@ -302,11 +299,10 @@ impl WorkerPool {
                     return Err(failed);
                 }
                 // Another worker may be free before this one can be started.
-                let freed = self.freed.wait_timeout(state, START_INTERVAL);
-                state = freed.unwrap_or_else(|e| e.into_inner()).0;
+                self.freed.wait_for(&mut state, START_INTERVAL);
                 continue;
             }
-            state = self.freed.wait(state).unwrap_or_else(|e| e.into_inner());
+            self.freed.wait(&mut state);
         }
     }
 
@@ -320,7 +316,7 @@ impl WorkerPool {
 
     /// Takes a worker back once it has answered; `None`: it is gone.
     fn give_back(&self, worker: Option<WorkerProcess>) {
-        let mut state = self.state();
+        let mut state = self.state.lock();
         match worker {
             // Others were started while some were away.
             Some(_) if state.running > self.most => state.running -= 1,
@@ -351,13 +347,13 @@ impl WorkerPool {
         request: &Request,
         mut sink: Option<&mut Sink<'_>>,
     ) -> Result<Answer, H5Error> {
-        self.state().bad.check(file.serial, request)?;
+        self.state.lock().bad.check(file.serial, request)?;
         let cannot_start = |e| match H5Error::of_system("cannot start a worker", &e) {
             H5Error::Damaged(why) => H5Error::Machine(e.raw_os_error().unwrap_or(libc::EIO), why),
             error => error,
         };
         let needs = RequiredAccess::new(file, request);
-        self.state().known.remember(needs);
+        self.state.lock().known.remember(needs);
         let is_long = matches!(request, Request::Map { whole: true, .. });
         let (mut failures, mut kills) = (0, 0);
         let exit = loop {
@@ -365,7 +361,7 @@ impl WorkerPool {
             match worker.ask(file, request, &mut sink, &Turns::new(self)) {
                 Ok(answer) => {
                     if fresh {
-                        self.state().sandbox = worker.sandbox().cloned();
+                        self.state.lock().sandbox = worker.sandbox().cloned();
                     }
                     let large = request.opens_many() && worker.resident() > MAX_RESIDENT;
                     self.give_back((!large).then_some(worker));
@@ -398,7 +394,7 @@ impl WorkerPool {
         if exit == WorkerExit::Killed {
             return Err(H5Error::Machine(libc::EIO, why));
         }
-        self.state().bad.mark(file.serial, request);
+        self.state.lock().bad.mark(file.serial, request);
         Err(H5Error::Damaged(why))
     }
 }

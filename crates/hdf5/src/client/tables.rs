@@ -6,7 +6,8 @@
 
 use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, MutexGuard};
+
+use parking_lot::{Mutex, MutexGuard};
 
 use super::process::{WorkerProcess, ask_kept};
 use crate::protocol::{
@@ -90,7 +91,7 @@ impl LmdbWriter {
 
     /// Takes the writer lock. Threads of this process wait for each other; the lock of another process is an error.
     pub fn lock(&self) -> Result<WriterLock<'_>, LockError> {
-        let mut idle = self.idle.lock().unwrap_or_else(|e| e.into_inner());
+        let mut idle = self.idle.lock();
         let file = self.file()?;
         let (worker, answer) =
             self.ask(&mut idle, &file, TablesRequest::Take(self.lock.clone()))?;
@@ -110,7 +111,7 @@ impl LmdbWriter {
 
     /// Writes to environments of one writer, for which no lock is needed.
     pub fn write_values(&self, steps: Vec<TableTransaction>) -> Result<TablesOutcome, H5Error> {
-        let mut idle = self.idle.lock().unwrap_or_else(|e| e.into_inner());
+        let mut idle = self.idle.lock();
         let file = self.file()?;
         let (worker, answer) = self.ask(&mut idle, &file, TablesRequest::Write(steps))?;
         *idle = Some(worker);

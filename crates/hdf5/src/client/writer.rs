@@ -7,8 +7,9 @@
 //! be read as far as it was flushed. The caller holds on to samples until a flush succeeded.
 
 use std::path::{Path, PathBuf};
-use std::sync::Mutex;
 use std::sync::mpsc::{Sender, channel};
+
+use parking_lot::Mutex;
 
 use super::AnswerHere;
 use super::process::{WorkerProcess, ask_kept};
@@ -73,7 +74,7 @@ impl Creator {
 
 impl CreatorWorker {
     fn ask(&self, file: &StoreFile, request: &Request) -> Result<Answer, H5Error> {
-        let idle = || self.idle.lock().unwrap_or_else(|e| e.into_inner());
+        let idle = || self.idle.lock();
         let start = || {
             let arguments = (argument::WRITER, Some(self.dir.as_path()));
             WorkerProcess::start(&self.program, arguments)
@@ -113,7 +114,7 @@ impl CollectionWriter {
 
     /// Answers one request about one file. If the worker fails, every collection it had open is closed.
     pub fn ask(&self, file: &StoreFile, request: CollectionRequest) -> Result<(), H5Error> {
-        let mut place = self.running.lock().unwrap_or_else(|e| e.into_inner());
+        let mut place = self.running.lock();
         let mut running = match place.take() {
             Some(running) => running,
             None => self.start()?,

@@ -9,9 +9,10 @@ use std::fs::File;
 use std::io;
 use std::ops::Range;
 use std::os::unix::fs::FileExt;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
-use std::sync::{Arc, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
+use parking_lot::RwLock;
 use rustix::fs::{FallocateFlags, SeekFrom, fallocate, seek};
 
 use crate::content::Content;
@@ -87,17 +88,9 @@ impl Scratch {
         })
     }
 
-    fn backing(&self) -> RwLockReadGuard<'_, ScratchPlace> {
-        self.backing.read().unwrap_or_else(|e| e.into_inner())
-    }
-
-    fn backing_mut(&self) -> RwLockWriteGuard<'_, ScratchPlace> {
-        self.backing.write().unwrap_or_else(|e| e.into_inner())
-    }
-
     /// Returns the length of the content in bytes.
     pub fn len(&self) -> io::Result<u64> {
-        self.backing().len()
+        self.backing.read().len()
     }
 
     /// Writes all of `bytes` at `offset`; a gap between the end and `offset` reads as zeros.
@@ -140,10 +133,10 @@ impl Scratch {
     /// Changes the bytes in memory, whose new length `len` computes from the old one; false if they are in a file, or
     /// would be too many.
     fn change_short(&self, len: impl FnOnce(u64) -> u64, act: impl FnOnce(&mut [u8])) -> bool {
-        if matches!(*self.backing(), ScratchPlace::Disk(_)) {
+        if matches!(*self.backing.read(), ScratchPlace::Disk(_)) {
             return false;
         }
-        let ScratchPlace::Memory(short) = &mut *self.backing_mut() else {
+        let ScratchPlace::Memory(short) = &mut *self.backing.write() else {
             return false;
         };
         let fits = short.resize(len(short.bytes.len() as u64));
@@ -156,12 +149,12 @@ impl Scratch {
     /// Changes the file, or a copy of it if the file was given away.
     fn change(&self, act: impl FnOnce(&File) -> io::Result<()>) -> io::Result<()> {
         loop {
-            if let ScratchPlace::Disk(unnamed) = &*self.backing()
+            if let ScratchPlace::Disk(unnamed) = &*self.backing.read()
                 && unnamed.given.is_none()
             {
                 return act(&unnamed.file);
             }
-            let mut backing = self.backing_mut();
+            let mut backing = self.backing.write();
             let copy = match &*backing {
                 ScratchPlace::Memory(short) => short.copy(&self.dir, &*self.storage)?,
                 ScratchPlace::Disk(unnamed) if unnamed.given.is_some() => {
@@ -176,7 +169,7 @@ impl Scratch {
     /// Gives the file away: `act` names it and writes what surrounds the content. If `act` returns `false` or fails,
     /// the file is not given away; `act` must then have left the content unchanged.
     pub fn hand_over(&self, act: impl FnOnce(&File) -> Result<bool>) -> Result<Option<File>> {
-        let mut backing = self.backing_mut();
+        let mut backing = self.backing.write();
         let len = backing.len()?;
         let ScratchPlace::Disk(unnamed) = &mut *backing else {
             return Ok(None);
@@ -191,7 +184,7 @@ impl Scratch {
 
     /// Reads the bytes from `offset`, at most `buf.len()` of them; returns their number.
     pub fn read_at(&self, buf: &mut [u8], offset: u64) -> io::Result<usize> {
-        match &*self.backing() {
+        match &*self.backing.read() {
             ScratchPlace::Memory(short) => Ok(short.read_at(buf, offset)),
             ScratchPlace::Disk(unnamed) => unnamed.read_at(buf, offset),
         }
@@ -199,7 +192,7 @@ impl Scratch {
 
     /// Returns the next range at or after `from` that was written; `None` if only holes follow.
     pub fn written(&self, from: u64) -> io::Result<Option<Range<u64>>> {
-        match &*self.backing() {
+        match &*self.backing.read() {
             ScratchPlace::Memory(short) => {
                 let end = short.bytes.len() as u64;
                 Ok((from < end).then_some(from..end))
@@ -391,7 +384,7 @@ mod tests {
     fn what_is_in_memory_is_bounded() {
         let dir = tempfile::tempdir().unwrap();
         let new = || Scratch::new(&Dir::own(dir.path()), Arc::new(Disk));
-        let in_memory = |s: &Scratch| matches!(*s.backing(), ScratchPlace::Memory(_));
+        let in_memory = |s: &Scratch| matches!(*s.backing.read(), ScratchPlace::Memory(_));
         let all: Vec<Scratch> = (0..MOST_IN_MEMORY / SHORT + 3).map(|_| new()).collect();
         for (number, scratch) in (0..).zip(&all) {
             scratch.write_at(&[number], SHORT - 1).unwrap();

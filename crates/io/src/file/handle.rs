@@ -12,8 +12,9 @@ use std::os::fd::AsRawFd;
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, Weak};
+use std::sync::{Arc, OnceLock, Weak};
 
+use parking_lot::Mutex;
 use rustix::fs::{Advice, Mode, OFlags, fadvise};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
@@ -231,10 +232,6 @@ pub struct Shared {
 /// All shared files.
 static SHARED: Mutex<Vec<Weak<Shared>>> = Mutex::new(Vec::new());
 
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(|e| e.into_inner())
-}
-
 impl Shared {
     /// Creates a file that stays open until it is dropped.
     pub fn pinned(path: &Path, identity: Identity, file: File) -> Arc<Self> {
@@ -249,7 +246,7 @@ impl Shared {
     /// Allows its descriptors to be closed from now on.
     pub fn share(self: &Arc<Self>) {
         self.touch();
-        lock(&SHARED).push(Arc::downgrade(self));
+        SHARED.lock().push(Arc::downgrade(self));
         close_older(most());
     }
 
@@ -262,17 +259,17 @@ impl Shared {
     /// Returns its descriptors, reopened if they were closed. ESTALE means that another version is at the path.
     pub fn handle(&self) -> io::Result<Arc<Handle>> {
         self.touch();
-        if let Some(handle) = &*lock(&self.handle) {
+        if let Some(handle) = &*self.handle.lock() {
             return Ok(handle.clone());
         }
         close_older(most().saturating_sub(1));
         let handle = Arc::new(Handle::new(with_room(|| self.open())?));
-        Ok(lock(&self.handle).get_or_insert(handle).clone())
+        Ok(self.handle.lock().get_or_insert(handle).clone())
     }
 
     /// Returns true if its descriptors are open, so that no path is needed.
     pub fn is_open(&self) -> bool {
-        lock(&self.handle).is_some()
+        self.handle.lock().is_some()
     }
 
     fn open(&self) -> io::Result<File> {
@@ -304,7 +301,7 @@ fn most() -> usize {
 /// Closes the descriptors of the least recently used shared files until at most `most` are open. Files in use stay
 /// open.
 fn close_older(most: usize) {
-    let mut shared = lock(&SHARED);
+    let mut shared = SHARED.lock();
     let mut open: Vec<(u64, Arc<Shared>)> = Vec::new();
     shared.retain(|file| {
         let file = file.upgrade();
@@ -320,7 +317,7 @@ fn close_older(most: usize) {
     }
     open.sort_by_key(|(used, _)| *used);
     for (_, file) in &open[..open.len() - most] {
-        let mut handle = lock(&file.handle);
+        let mut handle = file.handle.lock();
         if handle
             .as_ref()
             .is_some_and(|handle| Arc::strong_count(handle) == 1)
@@ -339,7 +336,7 @@ mod tests {
         let file = File::open(path).unwrap();
         let identity = Identity::from_metadata(&file.metadata().unwrap());
         let shared = Shared::pinned(path, identity, file);
-        lock(&SHARED).push(Arc::downgrade(&shared));
+        SHARED.lock().push(Arc::downgrade(&shared));
         shared
     }
 

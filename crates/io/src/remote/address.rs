@@ -2,9 +2,9 @@
 
 use std::fmt;
 use std::path::{Path, PathBuf};
-use std::sync::Mutex;
 
 use object_store::client::{HttpRequest, HttpRequestBody};
+use parking_lot::Mutex;
 use url::Url;
 
 /// A protocol.
@@ -111,7 +111,7 @@ impl Address {
             && address.url.as_str() != shown
             && Url::parse(&shown).is_ok_and(|url| url != address.url)
         {
-            let mut secrets = SECRETS.lock().unwrap_or_else(|e| e.into_inner());
+            let mut secrets = SECRETS.lock();
             secrets.push(address.url);
         }
         shown.into()
@@ -130,7 +130,7 @@ impl Address {
         let whole = url.clone();
         url.set_username("").ok()?;
         url.set_password(None).ok()?;
-        let mut secrets = SECRETS.lock().unwrap_or_else(|e| e.into_inner());
+        let mut secrets = SECRETS.lock();
         if url != whole && !secrets.contains(&whole) {
             secrets.push(whole);
         }
@@ -165,7 +165,7 @@ impl Address {
 
     /// Returns the addresses with secrets that this process was given, to be passed to a child process.
     pub fn secrets() -> Vec<String> {
-        let secrets = SECRETS.lock().unwrap_or_else(|e| e.into_inner());
+        let secrets = SECRETS.lock();
         secrets.iter().map(|url| url.to_string()).collect()
     }
 
@@ -226,7 +226,7 @@ static SECRETS: Mutex<Vec<Url>> = Mutex::new(Vec::new());
 
 /// Returns the remembered address with a secret that equals `url` without one; otherwise `url`.
 fn with_secret(url: Url) -> Url {
-    let secrets = SECRETS.lock().unwrap_or_else(|e| e.into_inner());
+    let secrets = SECRETS.lock();
     let own = url.as_str();
     let given = secrets.iter().rev();
     let mut same = given.filter(|given| super::error::without_secrets(given.as_str()) == own);

@@ -7,9 +7,10 @@ use std::collections::{HashMap, HashSet};
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, LazyLock, Mutex};
+use std::sync::{Arc, LazyLock};
 use std::time::{Duration, Instant};
 
+use parking_lot::Mutex;
 use rustix::fs::OFlags;
 use serde_json::Value as Json;
 
@@ -64,7 +65,7 @@ impl CacheDir {
     pub(super) fn open(path: &Path) -> io::Result<Arc<Self>> {
         static OPEN: LazyLock<Mutex<HashMap<PathBuf, Arc<CacheDir>>>> =
             LazyLock::new(Mutex::default);
-        let mut open = OPEN.lock().unwrap_or_else(|e| e.into_inner());
+        let mut open = OPEN.lock();
         // The descriptor is reused: the path may by now lead into a mount that this process serves.
         if let Some(dir) = open.get(path) {
             return Ok(dir.clone());
@@ -89,7 +90,7 @@ impl CacheDir {
 
     /// Returns true if a version is there whose key is `beginning` and a hyphen in front of the rest.
     pub(super) fn has_version_of(&self, beginning: &str) -> bool {
-        let mut objects = self.objects.lock().unwrap_or_else(|e| e.into_inner());
+        let mut objects = self.objects.lock();
         // Many objects are opened in succession. A version that appeared since then costs a request.
         if objects.0.is_none_or(|seen| seen.elapsed() > LISTED) {
             let names = self.blobs.dir.names().unwrap_or_default();

@@ -4,8 +4,9 @@
 //! is to ask, threads do not share an answer: it may be out of date when it arrives. While no response comes, the known
 //! version is used, and later requests are sent in the background.
 
-use std::sync::{Mutex, MutexGuard};
 use std::time::{Duration, Instant};
+
+use parking_lot::Mutex;
 
 /// The longest wait for a response when a known version can be used instead.
 pub(super) const PATIENCE: Duration = Duration::from_secs(5);
@@ -48,13 +49,9 @@ impl Freshness {
         }))
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
-        self.0.lock().unwrap_or_else(|e| e.into_inner())
-    }
-
     /// Returns how to check the version. A caller that is told to ask must call [`Freshness::answered`] in any case.
     pub(super) fn question(&self, interval: Duration) -> Question {
-        let mut state = self.state();
+        let mut state = self.0.lock();
         let interval = match state.lost {
             Some(_) => interval.max(PAUSE),
             None => interval,
@@ -72,7 +69,7 @@ impl Freshness {
 
     /// Records a response, or the reason why none came.
     pub(super) fn answered(&self, lost: Option<String>) {
-        *self.state() = State {
+        *self.0.lock() = State {
             answered: Instant::now(),
             is_asked: false,
             lost,
@@ -81,7 +78,7 @@ impl Freshness {
 
     /// Returns the reason why the last request got no response, if so.
     pub(super) fn lost(&self) -> Option<String> {
-        self.state().lost.clone()
+        self.0.lock().lost.clone()
     }
 }
 
@@ -99,7 +96,7 @@ mod tests {
         fresh.answered(Some("gone".into()));
         assert_eq!(fresh.lost().as_deref(), Some("gone"));
         assert_eq!(fresh.question(Duration::ZERO), Question::None);
-        fresh.state().answered -= PAUSE;
+        fresh.0.lock().answered -= PAUSE;
         assert_eq!(fresh.question(Duration::ZERO), Question::Behind);
         fresh.answered(None);
         assert_eq!(fresh.lost(), None);

@@ -7,10 +7,11 @@ use std::cmp::Ordering;
 use std::collections::{BTreeMap, BTreeSet};
 use std::hash::{Hash, Hasher};
 use std::ops::Bound;
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use futures_util::future::join_all;
+use parking_lot::Mutex;
 use tokio::sync::Semaphore;
 use tokio::time::{Instant, timeout_at};
 
@@ -128,13 +129,13 @@ pub struct Look {
 
 impl State {
     fn newest(&self) -> Option<Arc<Entries>> {
-        lock(&self.newest).clone()
+        self.newest.lock().clone()
     }
 
     /// Handles a response and returns the listing. Without a response, returns the previous listing, and records a note
     /// the first time.
     fn judge(&self, answer: Result<Entries, RemoteError>) -> Result<Arc<Entries>, RemoteError> {
-        let mut newest = lock(&self.newest);
+        let mut newest = self.newest.lock();
         match (answer, &*newest) {
             (Ok(entries), known) => {
                 let same = known.clone().filter(|known| **known == entries);
@@ -146,7 +147,7 @@ impl State {
             (Err(e), Some(known)) if matches!(e.cause, Cause::Failed | Cause::Late) => {
                 if self.freshness.lost().is_none() {
                     let note = format!("the last known list is shown: {}", e.message);
-                    lock(&self.notes).push(note);
+                    self.notes.lock().push(note);
                 }
                 self.freshness.answered(Some(e.message));
                 Ok(known.clone())
@@ -158,10 +159,6 @@ impl State {
             }
         }
     }
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(|e| e.into_inner())
 }
 
 impl Listing {
@@ -197,7 +194,7 @@ impl Listing {
     /// The prefix is not readable, or no listing is known and the server does not respond.
     pub fn entries(&self) -> Result<Arc<Entries>, RemoteError> {
         // Other threads wait for the same response.
-        let _one = lock(&self.state.asking);
+        let _one = self.state.asking.lock();
         let Some(known) = self.state.newest() else {
             return self.entries_now();
         };
@@ -233,7 +230,7 @@ impl Listing {
 
     /// Returns notes for people, each once.
     pub fn take_notes(&self) -> Vec<String> {
-        std::mem::take(&mut lock(&self.state.notes))
+        std::mem::take(&mut self.state.notes.lock())
     }
 
     /// Returns the owner and the last change of an object, according to the last listing; without a name, those of the

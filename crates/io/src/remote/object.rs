@@ -8,9 +8,10 @@ mod pack;
 use std::collections::HashMap;
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, Weak};
+use std::sync::{Arc, OnceLock, Weak};
 use std::time::SystemTime;
 
+use parking_lot::Mutex;
 use serde_json::{Value as Json, json};
 use tokio::sync::Semaphore;
 use xxhash_rust::xxh3::Xxh3;
@@ -48,7 +49,7 @@ static OPEN: Mutex<Vec<Weak<RemoteObject>>> = Mutex::new(Vec::new());
 
 /// Describes the objects that were opened last, for `status.json`.
 pub fn describe_open() -> Vec<Json> {
-    let open = lock(&OPEN);
+    let open = OPEN.lock();
     let latest = open.iter().rev().filter_map(Weak::upgrade);
     let latest = latest.take(MOST_DESCRIBED);
     let mut described: Vec<Json> = latest.map(|object| object.describe()).collect();
@@ -96,10 +97,6 @@ impl std::fmt::Debug for RemoteObject {
             .field("version", &self.version)
             .finish_non_exhaustive()
     }
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(|e| e.into_inner())
 }
 
 fn too_large(about: &str) -> RemoteError {
@@ -196,7 +193,7 @@ impl RemoteObject {
         if let Some(pack) = pack {
             object.unpack(pack);
         }
-        let mut open = lock(&OPEN);
+        let mut open = OPEN.lock();
         open.retain(|known| known.strong_count() > 0);
         open.push(Arc::downgrade(&object));
         Ok(object)
@@ -266,7 +263,7 @@ impl RemoteObject {
 
     /// Returns the notes for people.
     pub fn notes(&self) -> Vec<String> {
-        let mut notes = lock(&self.notes).clone();
+        let mut notes = self.notes.lock().clone();
         notes.extend(self.kept.note());
         notes.extend(self.lost());
         notes
@@ -400,7 +397,7 @@ impl RemoteObject {
     }
 
     fn note(&self, note: Option<String>) {
-        lock(&self.notes).extend(note);
+        self.notes.lock().extend(note);
     }
 
     fn failed(&self, why: impl std::fmt::Display) -> RemoteError {

@@ -3,10 +3,11 @@
 //! It begins empty or with the content at its path. That content is copied only when a part of it is about to change. A
 //! file that cannot be read, as it is damaged or is a sample that was not fetched, can be opened to be written anew.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use std::time::{Instant, SystemTime};
 
+use parking_lot::{Mutex, MutexGuard, RwLock, RwLockWriteGuard};
 use serde_json::{Value as Json, json};
 use xxhash_rust::xxh3::xxh3_64;
 
@@ -159,19 +160,15 @@ impl Body {
     }
 
     pub fn state(&self) -> MutexGuard<'_, BodyState> {
-        self.state.lock().unwrap_or_else(|e| e.into_inner())
+        self.state.lock()
     }
 
     pub fn path(&self) -> Option<Vec<Vec<u8>>> {
-        self.state().path.clone()
-    }
-
-    fn source(&self) -> RwLockReadGuard<'_, Option<Arc<dyn Content>>> {
-        self.source.read().unwrap_or_else(|e| e.into_inner())
+        self.state.lock().path.clone()
     }
 
     fn scratch(&self) -> Result<Arc<Scratch>> {
-        let scratch = self.scratch.lock().unwrap_or_else(|e| e.into_inner());
+        let scratch = self.scratch.lock();
         let gone = || Error::new(ErrorKind::Stale, "it was stored or deleted");
         scratch.clone().ok_or_else(gone)
     }
@@ -179,7 +176,7 @@ impl Body {
     /// Gives back the space of the file if it has neither a name nor a writer any more. The kernel may remember its
     /// inode number for long.
     pub fn retire(&self) {
-        let mut state = self.state();
+        let mut state = self.state.lock();
         if state.path.is_some() || state.writers > 0 || state.is_awaited() {
             return;
         }
@@ -188,17 +185,17 @@ impl Body {
         // Handles that are still open ask for the length.
         self.last_len
             .store(self.len().unwrap_or(0), Ordering::Release);
-        *self.scratch.lock().unwrap_or_else(|e| e.into_inner()) = None;
+        *self.scratch.lock() = None;
     }
 
     /// Returns true if the file was never changed: it is the content that stood at its path.
     pub fn is_untouched(&self) -> bool {
-        self.source().is_some()
+        self.source.read().is_some()
     }
 
     /// Keeps the content unchanged for as long as the guard lives.
     pub fn hold_still(&self) -> RwLockWriteGuard<'_, ()> {
-        self.still.write().unwrap_or_else(|e| e.into_inner())
+        self.still.write()
     }
 
     /// Returns the number of changes.
@@ -208,13 +205,13 @@ impl Body {
 
     /// Returns true if the file differs from the stored one.
     pub fn is_dirty(&self) -> bool {
-        self.state().is_dirty(self.changes())
+        self.state.lock().is_dirty(self.changes())
     }
 
     /// Returns true if the content of the file is that of the stored one.
     pub fn has_stored_content(&self) -> bool {
         let changes = self.changes();
-        self.state().stored == Some(changes)
+        self.state.lock().stored == Some(changes)
     }
 
     /// Returns true if the file is stored in its present state and was closed, though it is still here: the kernel has
@@ -223,7 +220,7 @@ impl Body {
     /// memory after the close, so such a file is read as it is written.
     pub fn reads_as_stored(&self) -> bool {
         let changes = self.changes();
-        let state = self.state();
+        let state = self.state.lock();
         let is_array = |path: &Vec<Vec<u8>>| path.last().is_some_and(|n| n.ends_with(b".npy"));
         let may_be_mapped = state.is_mappable && state.path.as_ref().is_some_and(is_array);
         let was_written = state.writers > 0 || (changes > 0 && !state.is_awaited());
@@ -233,7 +230,7 @@ impl Body {
 
     /// Notes that the state after `changes` changes is stored, with time `mtime`.
     pub fn is_stored(&self, changes: u64, mtime: SystemTime) {
-        let mut state = self.state();
+        let mut state = self.state.lock();
         state.stored = Some(changes);
         state.hides = false;
         state.timed = state.timed && state.mtime != mtime;
@@ -241,27 +238,27 @@ impl Body {
 
     /// Notes that the program that closed the file after `changes` changes was told that it is refused.
     pub fn is_refused(&self, changes: u64) {
-        self.state().refused = Some(changes);
+        self.state.lock().refused = Some(changes);
     }
 
     /// Returns true if the file was not changed since a program was told that it is refused.
     pub fn stays_refused(&self) -> bool {
-        self.state().refused == Some(self.changes())
+        self.state.lock().refused == Some(self.changes())
     }
 
     /// Notes that the state after `changes` changes is a whole member of an object.
     pub fn is_whole(&self, changes: u64) {
-        self.state().whole = Some(changes);
+        self.state.lock().whole = Some(changes);
     }
 
     /// Returns true if the file was not changed since it was a whole member.
     pub fn stays_whole(&self) -> bool {
-        self.state().whole == Some(self.changes())
+        self.state.lock().whole == Some(self.changes())
     }
 
     /// Notes that the state after `changes` changes is kept as `file`, with time `mtime`.
     pub fn is_kept(&self, file: u64, changes: u64, mtime: SystemTime) {
-        self.state().kept = Some(KeptState {
+        self.state.lock().kept = Some(KeptState {
             file,
             mtime,
             changes,
@@ -270,31 +267,31 @@ impl Body {
 
     /// Notes that the kept state of the file no longer exists.
     pub fn forget_kept(&self) {
-        self.state().kept = None;
+        self.state.lock().kept = None;
     }
 
     /// Returns the last kept state.
     pub fn kept(&self) -> Option<KeptState> {
-        self.state().kept
+        self.state.lock().kept
     }
 
     /// Notes that the stored form of the file, if any, is at another path.
     pub fn forget_stored(&self) {
-        self.state().stored = None;
+        self.state.lock().stored = None;
     }
 
     pub fn mtime(&self) -> SystemTime {
-        self.state().mtime
+        self.state.lock().mtime
     }
 
     pub fn set_time(&self, time: SystemTime) {
-        let mut state = self.state();
+        let mut state = self.state.lock();
         state.mtime = time;
         state.timed = true;
     }
 
     pub fn len(&self) -> Result<u64> {
-        match &*self.source() {
+        match &*self.source.read() {
             Some(source) => Ok(source.len()),
             None => match self.scratch() {
                 Ok(scratch) => Ok(scratch.len()?),
@@ -305,12 +302,12 @@ impl Body {
 
     /// Makes one change: calls `act` with the content in the scratch file.
     fn change(&self, keep: u64, act: impl FnOnce(&Scratch) -> Result<()>) -> Result<()> {
-        let _shared = self.still.read().unwrap_or_else(|e| e.into_inner());
+        let _shared = self.still.read();
         self.take_over(keep)?;
         // The change is counted first: a thread that stores the file meanwhile must not assume that it has this change.
         self.changes.fetch_add(1, Ordering::AcqRel);
         let done = self.scratch().and_then(|scratch| act(&scratch));
-        let mut state = self.state();
+        let mut state = self.state.lock();
         state.mtime = SystemTime::now();
         state.timed = false;
         if let Err(e) = &done {
@@ -321,7 +318,7 @@ impl Body {
 
     /// Returns the failure of a change since the file was last empty.
     pub fn failed(&self) -> Option<Error> {
-        self.state().failed.clone()
+        self.state.lock().failed.clone()
     }
 
     /// Copies the first `keep` bytes of the source; the rest is no longer needed.
@@ -329,7 +326,7 @@ impl Body {
         if !self.is_untouched() {
             return Ok(());
         }
-        let mut source = self.source.write().unwrap_or_else(|e| e.into_inner());
+        let mut source = self.source.write();
         let Some(content) = source.as_deref() else {
             return Ok(());
         };
@@ -351,7 +348,7 @@ impl Body {
 
     /// Returns true if the file was not changed since it was created from the content at its path.
     pub fn is_copy(&self) -> bool {
-        self.began_as_stored && self.changes() == 0 && !self.state().timed
+        self.began_as_stored && self.changes() == 0 && !self.state.lock().timed
     }
 
     /// Copies the whole content into the file, so that it can be stored under another name or time.
@@ -366,7 +363,7 @@ impl Body {
     pub fn set_len(&self, len: u64) -> Result<()> {
         self.change(len, |scratch| Ok(scratch.set_len(len)?))?;
         if len == 0 {
-            self.state().failed = None;
+            self.state.lock().failed = None;
         }
         Ok(())
     }
@@ -401,14 +398,14 @@ impl BodyContent {
 
 impl Content for BodyContent {
     fn len(&self) -> u64 {
-        match &*self.body.source() {
+        match &*self.body.source.read() {
             Some(source) => source.len(),
             None => self.scratch.len().unwrap_or(0),
         }
     }
 
     fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<()> {
-        if let Some(source) = &*self.body.source() {
+        if let Some(source) = &*self.body.source.read() {
             if offset.saturating_add(buf.len() as u64) > source.len() {
                 return Err(Error::new(ErrorKind::Os(libc::EIO), "it was cut off"));
             }
@@ -421,11 +418,15 @@ impl Content for BodyContent {
     }
 
     fn scratch(&self) -> Option<(&Scratch, u64)> {
-        self.body.source().is_none().then_some((&*self.scratch, 0))
+        self.body
+            .source
+            .read()
+            .is_none()
+            .then_some((&*self.scratch, 0))
     }
 
     fn written(&self, from: u64) -> Result<Option<std::ops::Range<u64>>> {
-        match &*self.body.source() {
+        match &*self.body.source.read() {
             Some(source) => source.written(from),
             None => Ok(self.scratch.written(from)?),
         }
@@ -437,7 +438,7 @@ pub(super) struct ScratchFile(pub Arc<Body>);
 
 impl VirtualFile for ScratchFile {
     fn ownership(&self) -> Ownership {
-        let state = self.0.state();
+        let state = self.0.state.lock();
         Ownership {
             uid: state.uid,
             gid: state.gid,

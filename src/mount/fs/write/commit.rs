@@ -2,9 +2,10 @@
 //! changes durable, and the end of a writable mount.
 
 use std::collections::BTreeSet;
-use std::sync::{Arc, MutexGuard};
+use std::sync::Arc;
 use std::time::SystemTime;
 
+use parking_lot::MutexGuard;
 use xxhash_rust::xxh3::xxh3_64;
 
 use super::body::{Body, BodyContent};
@@ -50,7 +51,7 @@ impl Writer {
     pub(super) fn lock(&self, object: &str) -> MutexGuard<'_, ()> {
         let at = usize::try_from(xxh3_64(object.as_bytes()) % LOCKS as u64).unwrap_or(0);
         let lock = &self.locks[at];
-        lock.lock().unwrap_or_else(|e| e.into_inner())
+        lock.lock()
     }
 
     /// Stores a file if it completes its object, while its name does not change. Returns an error if it can never be
@@ -84,7 +85,7 @@ impl Writer {
             let waits = is_beside(other) && waiting.missing.iter().any(|missing| missing == name);
             waits.then(|| other.clone())
         };
-        let waiting: Vec<String> = self.waiting().iter().filter_map(waits).collect();
+        let waiting: Vec<String> = self.waiting.lock().iter().filter_map(waits).collect();
         if waiting.is_empty() {
             return;
         }
@@ -107,7 +108,7 @@ impl Writer {
                     Ok(_) => {}
                     Err(e) => {
                         // The file was reported as kept: it goes on waiting.
-                        if let Some(waiting) = self.waiting().get_mut(&other) {
+                        if let Some(waiting) = self.waiting.lock().get_mut(&other) {
                             waiting.missing.clear();
                             waiting.why = Some(e.to_string());
                         }
@@ -199,7 +200,7 @@ impl Writer {
         drop(still);
         match &outcome {
             StoreOutcome::Stored => {
-                let waited = self.waiting().remove(&place.object).is_some();
+                let waited = self.waiting.lock().remove(&place.object).is_some();
                 // The kept states of the object's other files are obsolete now.
                 if waited {
                     for (_, other) in self.members_beside(&path, &place)? {
@@ -208,7 +209,7 @@ impl Writer {
                 }
             }
             StoreOutcome::Incomplete(missing) => {
-                let mut waiting = self.waiting();
+                let mut waiting = self.waiting.lock();
                 let object = waiting.entry(place.object.clone()).or_default();
                 object.place = Some((path.clone(), place.clone()));
                 object.missing.clone_from(missing);

@@ -40,7 +40,7 @@ impl Fs {
         if ino == ROOT_INO {
             return Ok(self.above.clone());
         }
-        let names = self.inodes().names(ino);
+        let names = self.inodes.lock().names(ino);
         let names = names.ok_or_else(|| Error::new(ErrorKind::Stale, "no such inode"))?;
         Ok([&self.above[..], &names].concat())
     }
@@ -73,7 +73,7 @@ impl Fs {
             return Ok(Some(body));
         }
         // The file has no name any more, but a handle still writes it.
-        let handles = writer.handles.read().unwrap_or_else(|e| e.into_inner());
+        let handles = writer.handles.read();
         let mut open = handles.values().map(|handle| &handle.body);
         Ok(open
             .find(|body| Some(body.number) == file.number())
@@ -83,7 +83,7 @@ impl Fs {
     fn enter_body(&self, path: &[Vec<u8>], parent: u64, body: &Arc<Body>) -> u64 {
         let name = path.last().map_or(&[][..], Vec::as_slice);
         let node = Node::File(Arc::new(ScratchFile(body.clone())));
-        let mut inodes = self.inodes();
+        let mut inodes = self.inodes.lock();
         let ino = inodes.enter(parent, name, &node, self.comes_last(name));
         inodes.hold(ino);
         ino
@@ -102,13 +102,13 @@ impl Fs {
             is_closed: AtomicBool::new(false),
         };
         // The handle is there before the file is emptied: a program that closes the file then is not its last writer.
-        let mut handles = writer.handles.write().unwrap_or_else(|e| e.into_inner());
+        let mut handles = writer.handles.write();
         handles.insert(handle, writing);
         drop(handles);
         if flags.truncate
             && let Err(e) = body.set_len(0)
         {
-            let mut handles = writer.handles.write().unwrap_or_else(|e| e.into_inner());
+            let mut handles = writer.handles.write();
             handles.remove(&handle);
             drop(handles);
             let mut state = body.state();
@@ -130,7 +130,7 @@ impl Fs {
             fixed: false,
             is_mapped: false,
         };
-        let mut files = self.files.write().unwrap_or_else(|e| e.into_inner());
+        let mut files = self.files.write();
         files.insert(handle, Arc::new(open));
         Ok(Some(OpenedFile {
             handle,
@@ -299,7 +299,7 @@ impl Fs {
                 _ => Ok(()),
             });
             let Err(e) = committed else { return Ok(()) };
-            let handles = writer.handles.read().unwrap_or_else(|e| e.into_inner());
+            let handles = writer.handles.read();
             let opener = handles.get(&handle).map(|handle| handle.opener);
             // This is not the last close, so the file need not be whole: another program has it open, or this is a
             // child process that inherited the descriptor, `head` in `(head; cat) > x.npy`. A process that has closed
@@ -343,7 +343,7 @@ impl Fs {
     /// Handles the close of the last descriptor of a writing handle.
     pub(in crate::mount::fs) fn release_writer(&self, handle: u64) {
         let Some(writer) = &self.writer else { return };
-        let mut handles = writer.handles.write().unwrap_or_else(|e| e.into_inner());
+        let mut handles = writer.handles.write();
         let closed = handles.remove(&handle);
         drop(handles);
         let Some(closed) = closed else { return };
@@ -411,7 +411,7 @@ impl Fs {
                         if let Some(node) = writer.stored(&path)? {
                             let attr = self.attr(ino, &node);
                             if file.number().is_none() {
-                                self.inodes().replace(ino, node);
+                                self.inodes.lock().replace(ino, node);
                             }
                             return Ok(attr);
                         }

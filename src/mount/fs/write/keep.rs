@@ -7,9 +7,10 @@
 //! All other files that did not become objects are lost when the mount ends, and are reported before.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, MutexGuard};
 
+use parking_lot::MutexGuard;
 use serde::Serialize;
 
 use super::body::{Body, BodyContent, Maker};
@@ -41,7 +42,7 @@ impl Writer {
                 kept: files,
             };
             object.parts.into_iter().for_each(|part| self.show(part));
-            self.waiting().insert(object.object, waiting);
+            self.waiting.lock().insert(object.object, waiting);
         }
     }
 
@@ -86,7 +87,7 @@ impl Writer {
     /// Keeps every incomplete object. A failure of one object does not prevent the others from being kept.
     pub fn keep_all(&self) -> Result<()> {
         let objects: Vec<(Path, PartPlace)> = {
-            let waiting = self.waiting();
+            let waiting = self.waiting.lock();
             let places = waiting.values();
             places.filter_map(|waiting| waiting.place.clone()).collect()
         };
@@ -108,7 +109,7 @@ impl Writer {
             return Ok(());
         };
         let was_kept = {
-            let mut waiting = self.waiting();
+            let mut waiting = self.waiting.lock();
             let object = waiting.entry(place.object.clone()).or_default();
             object.place = Some((path.to_vec(), place.clone()));
             if !place.member.is_empty() && !object.missing.contains(&place.member) {
@@ -132,7 +133,7 @@ impl Writer {
             return Ok(None);
         };
         let lock = self.lock(&place.object);
-        if !self.waiting().contains_key(&place.object) {
+        if !self.waiting.lock().contains_key(&place.object) {
             return Ok(None);
         }
         let members = self.members_beside(path, &place)?;
@@ -183,7 +184,7 @@ impl Writer {
     /// Keeps the members of an object if it is incomplete. The caller holds the lock of the object.
     fn keep_members(&self, object: &str, members: Members) -> Result<()> {
         let known = {
-            let waiting = self.waiting();
+            let waiting = self.waiting.lock();
             let object = waiting.get(object);
             object.map(|object| {
                 let lack = (object.missing.clone(), object.why.clone());
@@ -243,7 +244,7 @@ impl Writer {
             body.is_kept(file, changes, time);
         }
         drop(still);
-        let mut waiting = self.waiting();
+        let mut waiting = self.waiting.lock();
         if files.is_empty() {
             waiting.remove(object);
         } else if let Some(waiting) = waiting.get_mut(object) {
@@ -313,7 +314,7 @@ impl Writer {
     /// Returns true if a file was refused when its descriptors were closed: it goes as soon as the kernel reports that
     /// those were the last.
     fn is_told(&self, body: &Arc<Body>) -> bool {
-        let handles = self.handles.read().unwrap_or_else(|e| e.into_inner());
+        let handles = self.handles.read();
         let mut open = handles.values().filter(|h| h.body.number == body.number);
         body.stays_refused() && open.all(|handle| handle.is_closed.load(Ordering::Acquire))
     }

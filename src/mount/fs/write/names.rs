@@ -10,8 +10,10 @@
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
-use std::sync::{Arc, Condvar, Mutex, MutexGuard};
+use std::sync::Arc;
 use std::time::SystemTime;
+
+use parking_lot::{Condvar, Mutex};
 
 use super::body::{Body, Maker, Unreadable};
 use super::commit::{FileState, depth_inside};
@@ -504,7 +506,9 @@ impl Fs {
             if let Some(node) = there {
                 let name = name.as_bytes();
                 let last = self.comes_last(name);
-                self.inodes().remove_directory(parent, name, &node, last);
+                self.inodes
+                    .lock()
+                    .remove_directory(parent, name, &node, last);
             }
             Ok(())
         };
@@ -550,7 +554,7 @@ impl Fs {
             writer.pending.touch_above(&from);
             writer.pending.touch_above(&to);
             if let (Some(ino), Some(name)) = (number, to.last()) {
-                self.inodes().rename(ino, new_parent, name);
+                self.inodes.lock().rename(ino, new_parent, name);
             }
             Ok(())
         };
@@ -572,10 +576,6 @@ pub(super) struct Changing<'a> {
 }
 
 impl Naming {
-    fn busy(&self) -> MutexGuard<'_, Vec<Path>> {
-        self.busy.lock().unwrap_or_else(|e| e.into_inner())
-    }
-
     /// Waits until no other thread changes any of these paths, or a path above or below them.
     pub(super) fn change(&self, paths: Vec<Path>) -> Changing<'_> {
         let meets = |busy: &Path| {
@@ -583,10 +583,9 @@ impl Naming {
             paths.any(|path| path.starts_with(busy) || busy.starts_with(path))
         };
         // All names are taken at once, so that two threads that want each other's names do not deadlock.
-        let busy = self
-            .freed
-            .wait_while(self.busy(), |busy| busy.iter().any(meets));
-        let mut busy = busy.unwrap_or_else(|e| e.into_inner());
+        let mut busy = self.busy.lock();
+        self.freed
+            .wait_while(&mut busy, |busy| busy.iter().any(meets));
         busy.extend(paths.iter().cloned());
         drop(busy);
         Changing {
@@ -598,7 +597,7 @@ impl Naming {
 
 impl Drop for Changing<'_> {
     fn drop(&mut self) {
-        let mut busy = self.naming.busy();
+        let mut busy = self.naming.busy.lock();
         for path in &self.paths {
             if let Some(at) = busy.iter().position(|known| known == path) {
                 busy.swap_remove(at);
@@ -660,7 +659,7 @@ impl Writer {
             if self.stored(&at)?.is_none() {
                 let entry = PendingEntry::File(body.clone());
                 self.pending.entries().entry(at.clone()).or_insert(entry);
-                let mut left = self.remnants.lock().unwrap_or_else(|e| e.into_inner());
+                let mut left = self.remnants.lock();
                 left.push((at, body));
             }
         }
@@ -669,7 +668,7 @@ impl Writer {
 
     /// Removes the remnants in the directory at a path, which is no longer open in any program.
     pub fn forget_remnants(&self, directory: &[Vec<u8>]) {
-        let mut left = self.remnants.lock().unwrap_or_else(|e| e.into_inner());
+        let mut left = self.remnants.lock();
         let (gone, stay) = std::mem::take(&mut *left)
             .into_iter()
             .partition(|(at, _)| at.split_last().is_some_and(|(_, above)| above == directory));
@@ -718,6 +717,6 @@ mod tests {
                 heard.recv().unwrap();
             }
         });
-        assert!(naming.busy().is_empty());
+        assert!(naming.busy.lock().is_empty());
     }
 }

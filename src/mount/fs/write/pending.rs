@@ -2,10 +2,11 @@
 
 use std::collections::{BTreeMap, HashMap};
 use std::hash::{DefaultHasher, Hash, Hasher};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Instant, SystemTime};
 
+use parking_lot::{Mutex, MutexGuard};
 use serde_json::{Value as Json, json};
 
 use super::Flags;
@@ -72,11 +73,11 @@ pub(super) struct Pending {
 impl Pending {
     /// Locks the table itself, to change more than one entry at once.
     pub(super) fn entries(&self) -> MutexGuard<'_, BTreeMap<Path, PendingEntry>> {
-        self.entries.lock().unwrap_or_else(|e| e.into_inner())
+        self.entries.lock()
     }
 
     pub(super) fn get(&self, path: &[Vec<u8>]) -> Option<PendingEntry> {
-        self.entries().get(path).cloned()
+        self.entries.lock().get(path).cloned()
     }
 
     /// Returns the file at a path.
@@ -90,7 +91,7 @@ impl Pending {
     /// Counts one more writer of a file, opened by a thread. Returns `None` if the file has no name by now, unless the
     /// file is kept for the thread, which then looked it up while it still had one.
     pub(super) fn add_writer(&self, body: &Body, flags: Flags) -> Option<()> {
-        let _entries = self.entries();
+        let _entries = self.entries.lock();
         let mut state = body.state();
         if state.path.is_none() && !state.is_kept_for(flags.thread) {
             return None;
@@ -104,7 +105,7 @@ impl Pending {
 
     /// Keeps the file at a path for a thread that looks it up again; returns `None` if the file is no longer there.
     pub(super) fn await_writer(&self, body: &Body, thread: u32) -> Option<()> {
-        let _entries = self.entries();
+        let _entries = self.entries.lock();
         let mut state = body.state();
         state.path.as_ref()?;
         state.awaited.retain(|(other, _)| *other != thread);
@@ -131,7 +132,7 @@ impl Pending {
     }
 
     fn drop_if(&self, body: &Body, may: impl FnOnce(&BodyState) -> bool) {
-        let mut entries = self.entries();
+        let mut entries = self.entries.lock();
         let mut state = body.state();
         if !may(&state) {
             return;
@@ -150,7 +151,7 @@ impl Pending {
 
     /// Removes the name of a scratch file that another file replaces.
     pub(super) fn displace(&self, path: &[Vec<u8>]) {
-        if let Some(PendingEntry::File(old)) = self.entries().remove(path) {
+        if let Some(PendingEntry::File(old)) = self.entries.lock().remove(path) {
             old.state().path = None;
             old.retire();
         }
@@ -163,7 +164,7 @@ impl Pending {
         from: &[Vec<u8>],
         to: &[Vec<u8>],
     ) -> Option<PendingEntry> {
-        let mut entries = self.entries();
+        let mut entries = self.entries.lock();
         let mut state = body.state();
         match state.hides {
             true => entries.insert(from.to_vec(), PendingEntry::Hidden),
@@ -187,7 +188,7 @@ impl Pending {
         to: &[Vec<u8>],
         (was, hid): (Option<PendingEntry>, bool),
     ) {
-        let mut entries = self.entries();
+        let mut entries = self.entries.lock();
         let was = match was {
             // The other file went meanwhile.
             Some(PendingEntry::File(other)) if other.path().is_none() => {
@@ -214,7 +215,7 @@ impl Pending {
     /// Makes `body` the only name of the stored file at a path, which goes with it from now on. An earlier rename away
     /// from that path concerned another stored file.
     pub(super) fn hide(&self, path: &[Vec<u8>], body: &Body) {
-        let mut entries = self.entries();
+        let mut entries = self.entries.lock();
         for entry in entries.values() {
             if let PendingEntry::File(other) = entry {
                 let mut state = other.state();
@@ -235,7 +236,7 @@ impl Pending {
             PendingEntry::Unwritten if Some(at) == twin.as_ref() => true,
             _ => at.starts_with(path),
         };
-        self.entries().retain(|at, entry| !gone(at, entry));
+        self.entries.lock().retain(|at, entry| !gone(at, entry));
         self.renew();
     }
 
@@ -247,28 +248,24 @@ impl Pending {
             PendingEntry::Directory(_) => at.starts_with(path) && !empty.contains(at),
             PendingEntry::File(_) | PendingEntry::Unwritten => false,
         };
-        self.entries().retain(|at, entry| !gone(at, entry));
+        self.entries.lock().retain(|at, entry| !gone(at, entry));
         self.renew();
     }
 
     /// Returns all entries at a path and below it.
     pub(super) fn below(&self, path: &[Vec<u8>]) -> Vec<(Path, PendingEntry)> {
-        let entries = self.entries();
+        let entries = self.entries.lock();
         let from = entries.range(path.to_vec()..);
         from.take_while(|(at, _)| at.starts_with(path))
             .map(|(at, entry)| (at.clone(), entry.clone()))
             .collect()
     }
 
-    fn times(&self) -> MutexGuard<'_, HashMap<Path, NewTime>> {
-        self.times.lock().unwrap_or_else(|e| e.into_inner())
-    }
-
     /// Notes that the names in the directory of a path change now.
     pub(super) fn touch_above(&self, path: &[Vec<u8>]) {
         if let Some((_, above)) = path.split_last() {
             let now = NewTime::Changed(SystemTime::now());
-            self.times().insert(above.to_vec(), now);
+            self.times.lock().insert(above.to_vec(), now);
         }
     }
 
@@ -276,12 +273,12 @@ impl Pending {
     pub(super) fn set_time(&self, path: &[Vec<u8>], time: SystemTime) {
         let at = SystemTime::now();
         let set = NewTime::Set { time, at };
-        self.times().insert(path.to_vec(), set);
+        self.times.lock().insert(path.to_vec(), set);
     }
 
     /// Forgets the time of a directory that is gone, or that has one of its own.
     pub(super) fn forget_time(&self, path: &[Vec<u8>]) {
-        self.times().remove(path);
+        self.times.lock().remove(path);
     }
 
     /// Makes programs look up directories anew.
@@ -292,7 +289,7 @@ impl Pending {
     /// Returns a number that changes whenever the entries that replace stored ones change.
     fn shown(&self) -> u64 {
         let mut hash = DefaultHasher::new();
-        for (path, entry) in self.entries().iter() {
+        for (path, entry) in self.entries.lock().iter() {
             let (kind, number) = match entry {
                 PendingEntry::File(body) => (u8::from(entry.reads_as_stored()), body.number),
                 PendingEntry::Directory(_) => (2, 0),
@@ -306,7 +303,7 @@ impl Pending {
 
     /// Returns the number of files.
     pub(super) fn files(&self) -> usize {
-        let entries = self.entries();
+        let entries = self.entries.lock();
         let files = entries
             .values()
             .filter(|entry| matches!(entry, PendingEntry::File(_)));
@@ -443,7 +440,7 @@ impl Overlay for PendingDirectory {
                 ..self.target.root().ownership()
             },
         };
-        if let Some(new) = self.pending.times().get(&self.path) {
+        if let Some(new) = self.pending.times.lock().get(&self.path) {
             own.mtime = new.over(own.mtime);
         }
         own

@@ -81,7 +81,7 @@ impl ViewDirectory {
             key,
             below,
             origin: origin.cloned(),
-            generation: self.view.objects().generation,
+            generation: self.view.objects.read().generation,
             changes: None,
             is_fixed: true,
         }))
@@ -89,7 +89,7 @@ impl ViewDirectory {
 
     /// Returns the keys directly below this directory that layers mention.
     fn keys(&self) -> BTreeMap<Vec<u8>, KeyState> {
-        let objects = self.view.objects();
+        let objects = self.view.objects.read();
         let start = self.start();
         let name = start.len();
         prefix::entries(&objects.by_key, start)
@@ -100,7 +100,7 @@ impl ViewDirectory {
 
     /// Returns the names of directories here that exist only because objects are below them.
     fn implied(&self) -> BTreeSet<Vec<u8>> {
-        let objects = self.view.objects();
+        let objects = self.view.objects.read();
         let start = self.start();
         let name = start.len();
         prefix::entries(&objects.by_key, start)
@@ -165,7 +165,7 @@ impl Overlay for ViewDirectory {
     }
 
     fn is_unchanged(&self) -> bool {
-        let objects = self.view.objects();
+        let objects = self.view.objects.read();
         let mut below = prefix::entries(&objects.by_key, self.start());
         self.origin.is_none() && below.next().is_none()
     }
@@ -236,7 +236,7 @@ impl Overlay for ViewDirectory {
         };
         let origin = self.origin.as_ref();
         let time = origin.map_or(own.mtime, |origin| origin.time);
-        let changed = self.view.objects().times.get(&self.key).copied();
+        let changed = self.view.objects.read().times.get(&self.key).copied();
         Ownership {
             mtime: changed.map_or(time, |changed| changed.max(time)),
             ..own
@@ -245,7 +245,7 @@ impl Overlay for ViewDirectory {
 
     fn is_current(&self) -> bool {
         let same = || {
-            let objects = self.view.objects();
+            let objects = self.view.objects.read();
             let is_as_it_was = self.changes.is_none_or(|known| known == objects.changes);
             is_as_it_was && self.generation == objects.generation
         };
@@ -254,7 +254,7 @@ impl Overlay for ViewDirectory {
 
     fn at_present(&self) -> Result<Option<Self>> {
         let (generation, changes) = {
-            let objects = self.view.objects();
+            let objects = self.view.objects.read();
             (objects.generation, objects.changes)
         };
         Ok(Some(Self {

@@ -138,7 +138,7 @@ impl View {
         misfits.sort_by(|a, b| (a.layer, &a.key).cmp(&(b.layer, &b.key)));
         self.log_changes(&pile.misfits, &misfits);
         pile.misfits = misfits;
-        objects.generation = self.objects().generation + 1;
+        objects.generation = self.objects.read().generation + 1;
         let mut now = self.objects_mut();
         objects.changes = now.changes;
         // Nodes that were filled one key after the other are half empty.

@@ -64,8 +64,9 @@ impl Drop for Syncer {
 mod tests {
     use std::collections::BTreeMap;
     use std::path::Path;
-    use std::sync::Mutex;
     use std::time::{Instant, UNIX_EPOCH};
+
+    use parking_lot::Mutex;
 
     use super::*;
     use crate::checkout::records::index::StoredObject;
@@ -132,7 +133,7 @@ mod tests {
             };
             let told = Arc::new(Mutex::new(Vec::new()));
             let hears = told.clone();
-            let tell = move |e: Error| hears.lock().unwrap().push(e);
+            let tell = move |e: Error| hears.lock().push(e);
             let syncer = Syncer::start(&layer, tell).unwrap();
             let mut closed = BTreeMap::from([("alpha", 1)]);
             for (path, value) in steps {
@@ -141,7 +142,7 @@ mod tests {
                 }
             }
             let until = Instant::now() + Duration::from_secs(20);
-            while wait && layer.is_waiting() && told.lock().unwrap().is_empty() {
+            while wait && layer.is_waiting() && told.lock().is_empty() {
                 assert!(Instant::now() < until);
                 std::thread::sleep(Duration::from_millis(5));
             }
@@ -167,7 +168,7 @@ mod tests {
             drop(syncer);
             drop(layer);
             let after = values(&open(dir.path(), Arc::new(Disk)).unwrap());
-            let mut told: Vec<_> = told.lock().unwrap().clone();
+            let mut told: Vec<_> = told.lock().clone();
             told.extend(synced.clone().err());
             assert!(told.iter().all(|e| e.errno() == ERRNO), "{told:?}");
             let mut any = false;

@@ -5,8 +5,9 @@
 
 mod many;
 
-use std::sync::{Arc, Mutex, OnceLock};
+use std::sync::{Arc, OnceLock};
 
+use parking_lot::Mutex;
 use serde_json::{Value as Json, json};
 
 use self::many::NumberTable;
@@ -99,11 +100,7 @@ impl ObjectDirectory {
 
     fn build(&self) -> Result<Listing> {
         let set = &self.origin.set;
-        let scanned = self
-            .scanned
-            .lock()
-            .unwrap_or_else(|e| e.into_inner())
-            .take();
+        let scanned = self.scanned.lock().take();
         let group = set.entered(scanned.as_ref().unwrap_or(&self.origin.joined))?;
         drop(scanned);
         let mut to = ObjectListing::default();
@@ -160,7 +157,7 @@ impl Directory for ObjectDirectory {
     }
 
     fn list(&self) -> Result<Arc<Listing>> {
-        let mut listed = self.listed.lock().unwrap_or_else(|e| e.into_inner());
+        let mut listed = self.listed.lock();
         if let Some(listing) = &*listed {
             return Ok(listing.clone());
         }

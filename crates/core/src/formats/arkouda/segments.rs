@@ -4,11 +4,12 @@
 //! a set they begin at 0. They are never held in memory: one pass checks them and finds the widest gap, and windows are
 //! read as needed. The result of a pass is kept in a `OnceResult`, which remembers a failure, too.
 
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 use npyfs_base::error::{Error, ErrorKind, Result};
 use npyfs_io::content::Content;
 use npyfs_io::rows::{Converted, STEP, read_window, words};
+use parking_lot::Mutex;
 
 /// Returns numbers with `base` added to each.
 pub(super) fn rebased(starts: Arc<dyn Content>, base: u64) -> Arc<dyn Content> {
@@ -110,7 +111,7 @@ impl<T> Default for OnceResult<T> {
 impl<T: Clone> OnceResult<T> {
     /// Returns the outcome; makes the pass if there is none yet. A failure because the files changed is not remembered.
     pub(super) fn get(&self, take: impl FnOnce() -> Result<T>) -> Result<T> {
-        let mut known = self.0.lock().unwrap_or_else(|e| e.into_inner());
+        let mut known = self.0.lock();
         if let Some(outcome) = &*known {
             return outcome.clone();
         }

@@ -5,9 +5,10 @@
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::{Instant, SystemTime};
 
+use parking_lot::Mutex;
 use serde_json::{Value as Json, json};
 use xxhash_rust::xxh3::Xxh3;
 
@@ -123,7 +124,7 @@ impl FoundFiles {
             return false;
         }
         let now = changed(&self.set.dir);
-        let mut checked = self.checked.lock().unwrap_or_else(|e| e.into_inner());
+        let mut checked = self.checked.lock();
         if now.is_some() && *checked == now {
             return true;
         }
@@ -282,7 +283,7 @@ impl LocaleSet {
             return self.parts.iter().all(is_current);
         }
         // Each check takes a request: they are sent concurrently.
-        let mut asked = self.asked.lock().unwrap_or_else(|e| e.into_inner());
+        let mut asked = self.asked.lock();
         if asked.elapsed() < self.context.options.remote.check {
             let mut parts = self.parts.iter();
             return parts.all(|part| part.store.file.is_unchanged());

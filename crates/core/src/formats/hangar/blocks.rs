@@ -6,13 +6,14 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::ops::Range;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex};
+
+use parking_lot::Mutex;
 
 use super::collection::Collection;
 use super::column::{BATCH, Column, KnownLengths, LocatedRecords};
 use super::fetch::{NumpyHeader, check};
-use super::lock;
 use super::record::{Record, RowRecord};
 use super::repository::Repository;
 use super::rows::Rows;
@@ -279,7 +280,7 @@ impl StackBlocks {
         let Some(place) = self.view.column.prepared.get(batch) else {
             return;
         };
-        let mut done = place.lock().unwrap_or_else(|e| e.into_inner());
+        let mut done = place.lock();
         if !std::mem::replace(&mut *done, true) {
             // A reader meets the same failure and reports it.
             let _ = self.map(batch);
@@ -297,7 +298,7 @@ impl StackBlocks {
             let Ok(file) = repository.files.collection(backend, &uid) else {
                 continue;
             };
-            let mut advised = self.advised.lock().unwrap_or_else(|e| e.into_inner());
+            let mut advised = self.advised.lock();
             if advised.insert(file.file.serial) {
                 let file = file.clone();
                 let will_need = move || file.will_need();
@@ -512,7 +513,7 @@ impl Repository {
         if let Some(records) = self.known_records(column, batch)? {
             return Ok(records);
         }
-        let _one = lock(&column.around);
+        let _one = column.around.lock();
         if let Some(records) = self.known_records(column, batch)? {
             return Ok(records);
         }
@@ -526,7 +527,7 @@ impl Repository {
     }
 
     fn known_records(&self, column: &Column, batch: usize) -> Result<Option<Arc<LocatedRecords>>> {
-        let known = lock(&column.located[batch]).clone();
+        let known = column.located[batch].lock().clone();
         Ok(match known {
             Some(records) if records.complete || self.hashes.version()? == records.version => {
                 Some(records)
@@ -546,7 +547,7 @@ impl Repository {
             let samples = column.batch(batch);
             let places = samples.start - first..samples.end - first;
             last = Arc::new(LocatedRecords::new(&packed, places, version));
-            *lock(&column.located[batch]) = Some(last.clone());
+            *column.located[batch].lock() = Some(last.clone());
         }
         Ok(last)
     }
@@ -592,7 +593,7 @@ impl Repository {
     /// Forgets the records around a sample that could not be read: another version of the table may have the right
     /// ones.
     pub fn doubt(&self, column: &Column, at: usize) {
-        *lock(&column.located[at / BATCH]) = None;
+        *column.located[at / BATCH].lock() = None;
     }
 
     /// Returns the record of a sample.
@@ -622,7 +623,7 @@ impl Repository {
     pub fn length(&self, column: &Column, at: usize) -> Result<Option<u64>> {
         let (batch, inside) = (at / BATCH, at % BATCH);
         let place = &column.lengths[batch];
-        let known = lock(place).clone();
+        let known = place.lock().clone();
         if let Some(known) = known
             && (known.lengths[inside].is_some() || self.hashes.version()? == known.version)
         {
@@ -656,7 +657,7 @@ impl Repository {
             lengths,
             version: records.version,
         };
-        *lock(place) = Some(Arc::new(known));
+        *place.lock() = Some(Arc::new(known));
         Ok(length)
     }
 }

@@ -7,13 +7,13 @@
 use std::collections::BTreeSet;
 use std::num::NonZeroUsize;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex};
 
 use lru::LruCache;
+use parking_lot::Mutex;
 
 use super::folder::Folder;
-use super::lock;
 use super::rows::Rows;
 use super::table::Table;
 use npyfs_base::error::{Error, ErrorKind, Result};
@@ -88,7 +88,7 @@ impl DataFiles {
     /// tables.
     pub fn collection(&self, backend: &'static str, uid: &str) -> Result<Arc<Collection>> {
         let key = (backend, uid.to_owned());
-        let open = lock(&self.collections).get(&key).cloned();
+        let open = self.collections.lock().get(&key).cloned();
         if let Some(open) = open {
             match self.folder.far() {
                 Some(elsewhere) if !elsewhere.is_newest(&open.file)? => self.forget(backend, uid),
@@ -104,19 +104,20 @@ impl DataFiles {
         let opened = &self.folder.context.stores_opened;
         opened.fetch_add(1, Ordering::Relaxed);
         // If another thread was faster, its descriptor is used.
-        let mut collections = lock(&self.collections);
+        let mut collections = self.collections.lock();
         Ok(collections.get_or_insert(key, || open).clone())
     }
 
     /// Forgets a collection file that was replaced on disk.
     pub fn forget(&self, backend: &'static str, uid: &str) {
-        lock(&self.collections).pop(&(backend, uid.to_owned()));
+        self.collections.lock().pop(&(backend, uid.to_owned()));
     }
 
     /// Returns the table with the values of backend `30` or `31`.
     pub fn table(&self, backend: &'static str, uid: &str) -> Arc<Table> {
         let key = (backend, uid.to_owned());
-        lock(&self.tables)
+        self.tables
+            .lock()
             .get_or_insert(key, || {
                 Arc::new(Table::new(&self.path(backend, uid), &self.folder))
             })
@@ -126,17 +127,17 @@ impl DataFiles {
     /// Returns a dataset of a collection.
     pub fn rows(&self, of: &Collection, dataset: u32) -> Result<Arc<Rows>> {
         let key = (of.file.serial, dataset);
-        if let Some(rows) = lock(&self.maps).get(&key) {
+        if let Some(rows) = self.maps.lock().get(&key) {
             return Ok(rows.clone());
         }
         let asked = of.asked.fetch_add(1, Ordering::Relaxed);
         if asked > 0 {
-            let _one = lock(&of.filling);
-            if let Some(rows) = lock(&self.maps).get(&key) {
+            let _one = of.filling.lock();
+            if let Some(rows) = self.maps.lock().get(&key) {
                 return Ok(rows.clone());
             }
             self.map(of, Vec::new())?;
-            if let Some(rows) = lock(&self.maps).get(&key) {
+            if let Some(rows) = self.maps.lock().get(&key) {
                 return Ok(rows.clone());
             }
         }
@@ -153,7 +154,7 @@ impl DataFiles {
 
     /// Maps those of the datasets that have no map yet, in one request. A damaged dataset stays without a map.
     pub fn map_together(&self, of: &Collection, datasets: &BTreeSet<u32>) -> Result<()> {
-        let maps = lock(&self.maps);
+        let maps = self.maps.lock();
         let new = datasets
             .iter()
             .filter(|&&dataset| !maps.contains(&(of.file.serial, dataset)));
@@ -181,7 +182,9 @@ impl DataFiles {
             match rows {
                 Ok(rows) => {
                     let rows = Arc::new(rows);
-                    lock(&self.maps).put((of.file.serial, dataset), rows.clone());
+                    self.maps
+                        .lock()
+                        .put((of.file.serial, dataset), rows.clone());
                     last = Some(rows);
                 }
                 // A damaged dataset affects only its own samples.

@@ -3,8 +3,9 @@
 //! All commits with the same samples in a column share one instance.
 
 use std::ops::Range;
-use std::sync::{Arc, Mutex, OnceLock};
+use std::sync::{Arc, OnceLock};
 
+use parking_lot::Mutex;
 use xxhash_rust::xxh3::xxh3_128;
 
 use super::digest::{self, Hash};

@@ -10,12 +10,13 @@ use std::collections::BTreeMap;
 use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, OnceLock};
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use lru::LruCache;
+use parking_lot::Mutex;
 
-use super::{BRANCHES, lock};
+use super::BRANCHES;
 use crate::dataset::context::Context;
 use npyfs_base::error::{Error, ErrorKind, Result};
 use npyfs_base::options::{External, RemoteSettings};
@@ -207,7 +208,7 @@ impl Elsewhere {
 
     /// Returns the copy of a table, as of now or a moment ago.
     pub(super) fn table(&self, path: &Path) -> Result<Arc<StoreFile>> {
-        let mut tables = lock(&self.tables);
+        let mut tables = self.tables.lock();
         self.refresh(&mut tables)?;
         if !TABLES.contains(&name_of(path)) {
             drop(tables);
@@ -348,7 +349,7 @@ impl Elsewhere {
     fn values(&self, path: &Path) -> Result<Arc<StoreFile>> {
         let object = self.object(path)?;
         // One table is fetched at a time; a thread that waits for the same table then finds it.
-        let mut values = lock(&self.values);
+        let mut values = self.values.lock();
         if let Some((number, file)) = values.get(path)
             && *number == object.number()
         {
@@ -379,7 +380,7 @@ impl Elsewhere {
     /// Returns a data file, which is opened once for each state of the tables.
     fn object(&self, path: &Path) -> Result<Arc<RemoteObject>> {
         let changes = self.changes.load(Ordering::Acquire);
-        let known = lock(&self.objects).get(path).cloned();
+        let known = self.objects.lock().get(path).cloned();
         if let Some((at, object)) = &known
             && *at == changes
             && object.is_unchanged()
@@ -393,7 +394,7 @@ impl Elsewhere {
         let same = same.filter(|known| known.number() == object.number() && known.is_unchanged());
         let object = same.unwrap_or(object);
         let entry = (changes, object.clone());
-        lock(&self.objects).put(path.to_owned(), entry);
+        self.objects.lock().put(path.to_owned(), entry);
         Ok(object)
     }
 

@@ -12,8 +12,11 @@
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::sync_channel;
-use std::sync::{Arc, Mutex, Weak};
+use std::sync::{Arc, Weak};
 
+use parking_lot::Mutex;
+
+use super::BRANCHES;
 use super::collection::DataFiles;
 use super::column::Column;
 use super::commit::{Commit, SortedColumns, Sorter, Spec, parents, records, unpack, unpack_parts};
@@ -22,7 +25,6 @@ use super::folder::Folder;
 use super::schema::Schema;
 use super::table::Table;
 use super::time_cache::{ColumnTimes, TimeCache, Times};
-use super::{BRANCHES, lock};
 use crate::dataset::context::Context;
 use npyfs_base::error::{Error, ErrorKind, Result};
 use npyfs_base::thread;
@@ -148,7 +150,7 @@ impl Repository {
     /// Returns the present branches.
     pub fn heads(&self) -> Result<Arc<Heads>> {
         let version = self.branches.version()?;
-        if let Some((known, heads)) = &*lock(&self.heads)
+        if let Some((known, heads)) = &*self.heads.lock()
             && *known == version
         {
             return Ok(heads.clone());
@@ -170,7 +172,7 @@ impl Repository {
             Ok(())
         })?;
         let heads = Arc::new(heads);
-        *lock(&self.heads) = Some((version, heads.clone()));
+        *self.heads.lock() = Some((version, heads.clone()));
         Ok(heads)
     }
 
@@ -210,11 +212,11 @@ impl Repository {
 
     /// Returns a commit, checked against its digest.
     pub fn commit(&self, digest: &str) -> Result<Arc<Commit>> {
-        let known = || lock(&self.commits).get(digest).cloned();
+        let known = || self.commits.lock().get(digest).cloned();
         if let Some(commit) = known() {
             return Ok(commit);
         }
-        let _one = lock(&self.reading);
+        let _one = self.reading.lock();
         if let Some(commit) = known() {
             return Ok(commit);
         }
@@ -230,7 +232,7 @@ impl Repository {
         }
         let commit = self.shared(digest.to_owned(), parents(&parents_text), spec, sorted);
         let commit = Arc::new(commit);
-        let mut commits = lock(&self.commits);
+        let mut commits = self.commits.lock();
         let samples = commit.columns.values().map(|c| c.len() as u64).sum();
         commits.put(digest.to_owned(), commit.clone(), samples);
         if commits.len() > COMMITS {
@@ -257,7 +259,7 @@ impl Repository {
         spec: Spec,
         (columns, notes): SortedColumns,
     ) -> Commit {
-        let mut known = lock(&self.columns);
+        let mut known = self.columns.lock();
         known.retain(|_, column| column.strong_count() > 0);
         let columns = columns
             .into_iter()
@@ -284,7 +286,7 @@ impl Repository {
     /// Returns the present staging area: a commit in the making, whose only parent is the commit that it is based on.
     pub fn staged(&self) -> Result<Arc<Commit>> {
         let version = self.stage.version()?;
-        if let Some((known, staged)) = &*lock(&self.staged)
+        if let Some((known, staged)) = &*self.staged.lock()
             && *known == version
         {
             return Ok(staged.clone());
@@ -307,7 +309,7 @@ impl Repository {
         };
         let parents = base.cloned().flatten().into_iter().collect();
         let staged = Arc::new(self.shared(String::new(), parents, spec, sorter.finish()));
-        *lock(&self.staged) = Some((version, staged.clone()));
+        *self.staged.lock() = Some((version, staged.clone()));
         Ok(staged)
     }
 
@@ -317,20 +319,22 @@ impl Repository {
         self.branches.look_again();
         self.stage.look_again();
         self.hashes.look_again();
-        *lock(&self.heads) = None;
-        *lock(&self.staged) = None;
+        *self.heads.lock() = None;
+        *self.staged.lock() = None;
     }
 
     /// Returns a schema by its digest.
     pub fn schema(&self, digest: &str) -> Result<Arc<Schema>> {
-        if let Some(schema) = lock(&self.schemas).get(digest) {
+        if let Some(schema) = self.schemas.lock().get(digest) {
             return Ok(schema.clone());
         }
         let about = |e: Error| e.about(format!("schema {digest}"));
         let text = self.hashes.value(format!("s:{digest}").as_bytes())?;
         let text = text.ok_or_else(|| about(Error::damaged("not in hash.lmdb")))?;
         let schema = Arc::new(Schema::parse(&text).map_err(about)?);
-        lock(&self.schemas).insert(digest.to_owned(), schema.clone());
+        self.schemas
+            .lock()
+            .insert(digest.to_owned(), schema.clone());
         Ok(schema)
     }
 }

@@ -5,10 +5,11 @@
 
 use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, OnceLock};
+use std::sync::{Arc, OnceLock};
 use std::time::SystemTime;
 
 use lru::LruCache;
+use parking_lot::Mutex;
 use serde_json::{Map, Value as Json, json};
 use xxhash_rust::xxh3::xxh3_64;
 
@@ -266,7 +267,7 @@ impl LazyRepository {
     }
 
     fn root(&self) -> Result<Arc<RootDirectory>> {
-        let mut root = self.root.lock().unwrap_or_else(|e| e.into_inner());
+        let mut root = self.root.lock();
         if let Some(root) = &*root {
             return Ok(root.clone());
         }
@@ -351,7 +352,7 @@ impl SharedRepository {
     ) -> Result<Arc<SnapshotDirectory>> {
         let repository = &self.repository;
         let key = (place.clone(), head.unwrap_or_default().to_owned());
-        let kept = || self.kept.lock().unwrap_or_else(|e| e.into_inner());
+        let kept = || self.kept.lock();
         if let Some(directory) = kept().get(&key)
             && directory.is_current()
         {

@@ -1,9 +1,10 @@
 //! One LMDB file of a repository, in whatever version is on disk. A worker process reads it.
 
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use parking_lot::Mutex;
 use serde_bytes::ByteBuf;
 
 use super::digest::Hash;
@@ -58,7 +59,7 @@ impl Table {
 
     /// Returns the version on disk, as of now or a moment ago; each of Hangar's transactions makes another version.
     pub fn version(&self) -> Result<Identity> {
-        let mut looked = self.looked.lock().unwrap_or_else(|e| e.into_inner());
+        let mut looked = self.looked.lock();
         if let Some((at, version)) = &*looked
             && at.elapsed() < LOOK
         {
@@ -78,14 +79,14 @@ impl Table {
 
     /// Makes the next `version` look at the disk.
     pub fn look_again(&self) {
-        *self.looked.lock().unwrap_or_else(|e| e.into_inner()) = None;
+        *self.looked.lock() = None;
     }
 
     fn file(&self) -> Result<Arc<StoreFile>> {
         if let Some(elsewhere) = self.folder.far() {
             return elsewhere.table(&self.path);
         }
-        let mut file = self.file.lock().unwrap_or_else(|e| e.into_inner());
+        let mut file = self.file.lock();
         if let Some(open) = &*file
             && open.is_current()
         {

@@ -6,9 +6,10 @@
 use std::collections::BTreeMap;
 use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 use lru::LruCache;
+use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 use xxhash_rust::xxh3::xxh3_128;
 
@@ -123,13 +124,13 @@ impl TimeCache {
 
     /// Returns true if the times of a commit may be known without its history.
     pub(super) fn remembers(&self, digest: &str) -> bool {
-        let kept = self.kept.lock().unwrap_or_else(|e| e.into_inner());
+        let kept = self.kept.lock();
         kept.contains(digest) || self.path(digest).is_some_and(|path| path.is_file())
     }
 
     /// Returns the times of a commit, if they are known.
     pub(super) fn known(&self, commit: &Commit) -> Option<Arc<Times>> {
-        let mut kept = self.kept.lock().unwrap_or_else(|e| e.into_inner());
+        let mut kept = self.kept.lock();
         if let Some(times) = kept.get(&commit.digest) {
             return Some(times.clone());
         }
@@ -147,7 +148,7 @@ impl TimeCache {
 
     /// Keeps the times of a commit in memory.
     pub(super) fn keep(&self, digest: &str, times: &Arc<Times>) {
-        let mut kept = self.kept.lock().unwrap_or_else(|e| e.into_inner());
+        let mut kept = self.kept.lock();
         kept.put(digest.to_owned(), times.clone());
     }
 

@@ -11,9 +11,10 @@
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 use std::num::NonZeroUsize;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 use lru::LruCache;
+use parking_lot::Mutex;
 use serde_json::{Value as Json, json};
 use xxhash_rust::xxh3::xxh3_64;
 
@@ -260,12 +261,12 @@ impl CellDirectory {
         let forms = Mutex::<Forms>::default();
         let judged = |scanned: ScannedMember| {
             let (addr, form) = judge(&scanned)?;
-            let mut forms = forms.lock().unwrap_or_else(|e| e.into_inner());
+            let mut forms = forms.lock();
             Ok((addr, forms.number(form)))
         };
         let h5 = &store.context.h5;
         let targets = h5.targets(&store.file, self.place.addr, &NAMES, usize::MAX, judged)?;
-        let forms = forms.into_inner().unwrap_or_else(|e| e.into_inner());
+        let forms = forms.into_inner();
         let forms = forms.in_order();
         let form_of = |number: u32| forms.get(number as usize);
         let mut slots = Vec::with_capacity(targets.targets.len());
@@ -378,7 +379,7 @@ impl CellEntries {
         let make = || node(&self.place, &number, slot.addr, form, suffix);
         let node = match form.is_container() {
             true => {
-                let mut known = self.containers.lock().unwrap_or_else(|e| e.into_inner());
+                let mut known = self.containers.lock();
                 known.get_or_insert(slot.number, make).clone()
             }
             false => make(),
@@ -539,7 +540,7 @@ impl Place {
             return Err(format!("values in each other more than {DEEPEST} deep"));
         }
         let own = xxh3_64(self.path_of(name).as_bytes());
-        let mut seen = self.seen.lock().unwrap_or_else(|e| e.into_inner());
+        let mut seen = self.seen.lock();
         match *seen.entry(addr).or_insert(own) == own {
             true => Ok(()),
             false => Err("it is shown at another path".to_owned()),

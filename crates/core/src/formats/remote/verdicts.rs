@@ -9,8 +9,10 @@ use std::collections::hash_map::RandomState;
 use std::collections::{HashMap, HashSet};
 use std::hash::BuildHasher;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, Weak};
+use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
+
+use parking_lot::Mutex;
 
 use crate::dataset::context::Context;
 use crate::formats::what_begins_so;
@@ -55,10 +57,6 @@ pub(super) struct Verdicts {
     looking: Mutex<()>,
     /// Whether a thread looks at what listings do not wait for.
     is_looking_on: AtomicBool,
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(|e| e.into_inner())
 }
 
 impl KnownVerdicts {
@@ -120,8 +118,8 @@ impl Verdicts {
 
     /// Looks at the objects with these names that have no verdict; in a mount at many of them in a thread of its own.
     pub(super) fn look_at(self: &Arc<Self>, entries: &Arc<Entries>, names: &[&str]) {
-        let _one = lock(&self.looking);
-        lock(&self.known).keep(entries, names);
+        let _one = self.looking.lock();
+        self.known.lock().keep(entries, names);
         let mut unknown = Vec::new();
         for &name in names {
             let Some(version) = entries.version(name) else {
@@ -195,19 +193,19 @@ impl Verdicts {
     /// Returns the reason why a version is left out, as far as known.
     pub(super) fn damage(&self, entries: &Entries, name: &str) -> Option<&'static str> {
         let version = entries.version(name)?;
-        match lock(&self.known).others.get(name) {
+        match self.known.lock().others.get(name) {
             Some((of, Verdict::Damage(why))) if of == version => Some(why),
             _ => (version.size == 0).then_some(EMPTY),
         }
     }
 
     fn verdict(&self, name: &str, version: &Version) -> Option<Verdict> {
-        lock(&self.known).get(name, version)
+        self.known.lock().get(name, version)
     }
 
     /// Records a verdict. The journal has each version that is left out once.
     fn note(&self, name: &str, version: &Version, verdict: Verdict) {
-        let before = lock(&self.known).note(name, version, verdict);
+        let before = self.known.lock().note(name, version, verdict);
         let is_told = matches!(before, Some((of, Verdict::Damage(_))) if of == *version);
         if let Verdict::Damage(why) = verdict
             && !is_told

@@ -2,8 +2,9 @@
 
 use std::fs::File;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
+use parking_lot::Mutex;
 use serde_json::{Value as Json, json};
 
 use super::Registry;
@@ -74,7 +75,7 @@ impl StoreRoot {
 
     /// Returns the root of the version on disk now.
     pub fn current(&self) -> Result<Arc<dyn Directory>> {
-        let mut current = self.current.lock().unwrap_or_else(|e| e.into_inner());
+        let mut current = self.current.lock();
         if let Some(root) = &*current
             && root.is_current()
         {

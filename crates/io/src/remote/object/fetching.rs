@@ -9,15 +9,17 @@
 //! lookup is no open: a program that only looks at the mount does not prolong the reads of others.
 
 use std::ops::Range;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
+
+use parking_lot::{Condvar, Mutex, MutexGuard};
 
 use super::super::disk::{BLOCK, bytes_of, touched};
 use super::super::error::{Cause, RemoteError};
 use super::super::origin::Fetched;
 use super::super::runtime;
-use super::{LOOKS, RemoteObject, lock};
+use super::{LOOKS, RemoteObject};
 use crate::file::Then;
 
 /// The most blocks of one request.
@@ -70,13 +72,9 @@ impl Flight {
         })
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(|e| e.into_inner())
-    }
-
     /// Hands the outcome to the waiting threads.
     fn land(&self, outcome: Outcome) {
-        let mut state = self.state();
+        let mut state = self.state.lock();
         state.outcome = Some(outcome);
         let then = std::mem::take(&mut state.then);
         drop(state);
@@ -88,12 +86,12 @@ impl Flight {
 
     /// Waits for the outcome. The wait always ends: the task that carries the request out has a time limit.
     fn wait(&self) -> Outcome {
-        let mut state = self.state();
+        let mut state = self.state.lock();
         loop {
             if let Some(outcome) = &state.outcome {
                 return outcome.clone();
             }
-            state = self.landed.wait(state).unwrap_or_else(|e| e.into_inner());
+            self.landed.wait(&mut state);
         }
     }
 }
@@ -101,7 +99,7 @@ impl Flight {
 impl Landings {
     fn one_less(&self) {
         if self.left.fetch_sub(1, Ordering::AcqRel) == 1 {
-            let then = self.then.lock().unwrap_or_else(|e| e.into_inner()).take();
+            let then = self.then.lock().take();
             if let Some(then) = then {
                 then();
             }
@@ -117,7 +115,7 @@ fn when_over(flights: &[Arc<Flight>], then: Then) {
         then: Mutex::new(Some(then)),
     });
     for flight in flights {
-        let mut state = flight.state();
+        let mut state = flight.state.lock();
         match state.outcome {
             None => state.then.push(all.clone()),
             Some(_) => {
@@ -159,7 +157,7 @@ pub(super) struct Failures(Mutex<Vec<Failure>>);
 
 impl Failures {
     fn list(&self) -> MutexGuard<'_, Vec<Failure>> {
-        let mut list = self.0.lock().unwrap_or_else(|e| e.into_inner());
+        let mut list = self.0.lock();
         list.retain(Failure::counts);
         list
     }
@@ -269,7 +267,7 @@ impl RemoteObject {
     pub fn when_there(&self, ranges: &[Range<u64>], then: Then) {
         let absent = self.absent(&self.blocks(ranges));
         let mut waiting: Vec<Arc<Flight>> = Vec::new();
-        let flights = lock(&self.flights);
+        let flights = self.flights.lock();
         for block in absent {
             let Some(flight) = flights.get(&block) else {
                 if self.kept.has(block) {
@@ -321,7 +319,7 @@ impl RemoteObject {
         if absent.is_empty() {
             return waiting;
         }
-        let mut flights = lock(&self.flights);
+        let mut flights = self.flights.lock();
         absent.retain(|block| {
             // The block may have arrived in the meantime.
             if alone || self.kept.has(*block) {
@@ -398,7 +396,7 @@ impl RemoteObject {
     }
 
     fn land(&self, blocks: &Range<u64>, flight: &Arc<Flight>, outcome: Outcome) {
-        let mut flights = lock(&self.flights);
+        let mut flights = self.flights.lock();
         for block in blocks.clone() {
             if flights
                 .get(&block)

@@ -5,10 +5,11 @@
 
 use std::io;
 use std::ops::Range;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use std::time::{Duration, Instant, SystemTime};
 
+use parking_lot::{Mutex, RwLock};
 use rustix::fs::OFlags;
 use serde_json::json;
 use xxhash_rust::xxh3::Xxh3;
@@ -274,21 +275,9 @@ impl KeptBytes {
         })
     }
 
-    fn disk(&self) -> MutexGuard<'_, Disk> {
-        self.disk.lock().unwrap_or_else(|e| e.into_inner())
-    }
-
     /// Returns the reason why nothing is stored on disk, if the settings ask for it.
     pub(super) fn note(&self) -> Option<String> {
-        self.disk().failed.clone()
-    }
-
-    fn place(&self) -> RwLockReadGuard<'_, Place> {
-        self.place.read().unwrap_or_else(|e| e.into_inner())
-    }
-
-    fn place_mut(&self) -> RwLockWriteGuard<'_, Place> {
-        self.place.write().unwrap_or_else(|e| e.into_inner())
+        self.disk.lock().failed.clone()
     }
 
     /// Returns true if the block was present at the last check.
@@ -300,7 +289,7 @@ impl KeptBytes {
     pub(super) fn read(&self, buf: &mut [u8], offset: u64) -> io::Result<Vec<u64>> {
         let range = offset..offset.saturating_add(buf.len() as u64);
         let blocks = touched(&range);
-        let place = self.place();
+        let place = self.place.read();
         self.note_use(&place, &range);
         let before = place.now()?;
         if place.is_trusted(before) && blocks.clone().all(|block| self.checked.has(block)) {
@@ -317,7 +306,7 @@ impl KeptBytes {
 
     /// Returns the absent blocks, without reading their bytes.
     pub(super) fn absent(&self, blocks: Range<u64>) -> Vec<u64> {
-        let place = self.place();
+        let place = self.place.read();
         let trusted = place.now().is_ok_and(|now| place.is_trusted(now));
         if trusted && blocks.clone().all(|block| self.checked.has(block)) {
             return Vec::new();
@@ -328,7 +317,7 @@ impl KeptBytes {
 
     /// Records that all blocks except the absent ones were present under a generation.
     fn found(&self, generation: u64, blocks: Range<u64>, absent: &[u64]) {
-        let place = self.place();
+        let place = self.place.read();
         let now = place.now();
         if now.as_ref().ok() != Some(&place.generation) {
             drop(place);
@@ -347,7 +336,7 @@ impl KeptBytes {
 
     /// Forgets which blocks are present, because another process has freed some.
     fn begin_again(&self) {
-        let mut place = self.place_mut();
+        let mut place = self.place.write();
         self.checked.clear();
         // An odd generation: blocks are checked on each read.
         place.generation = place.file.generation().unwrap_or(1);
@@ -399,7 +388,7 @@ impl KeptBytes {
             return;
         }
         let write = || {
-            let place = self.place();
+            let place = self.place.read();
             self.note_use(&place, &range);
             let before = place.now()?;
             place.file.write(range.start, bytes, metadata)?;
@@ -415,7 +404,7 @@ impl KeptBytes {
 
     /// Marks blocks as metadata, which is freed last.
     pub(super) fn mark(&self, blocks: impl Iterator<Item = u64>) {
-        let place = self.place();
+        let place = self.place.read();
         for block in blocks {
             // An unmarked block is only freed sooner.
             let _ = place.file.mark(block);
@@ -424,7 +413,7 @@ impl KeptBytes {
 
     /// Makes room for additional bytes. False if there is none.
     fn make_room(&self, more: u64) -> bool {
-        let place = self.place();
+        let place = self.place.read();
         let most = place.most;
         if more > most / 2 {
             return false;
@@ -461,7 +450,7 @@ impl KeptBytes {
 
     /// Frees the least recently used extents, their metadata only with `all`, and returns the bytes freed.
     fn free(&self, excess: u64, all: bool) -> u64 {
-        let place = self.place();
+        let place = self.place.read();
         let Ok(mut extents) = place.file.extents() else {
             return 0;
         };
@@ -511,7 +500,7 @@ impl KeptBytes {
         if chosen.is_empty() {
             return 0;
         }
-        let mut place = self.place_mut();
+        let mut place = self.place.write();
         let punched = place.file.punch(chosen.iter().copied(), all);
         self.checked.clear();
         place.generation = place.file.generation().unwrap_or(1);
@@ -520,8 +509,8 @@ impl KeptBytes {
 
     /// Bypasses a full or broken disk for a while. False if memory cannot replace it.
     pub(super) fn give_up(&self, why: &io::Error) -> bool {
-        let mut disk = self.disk();
-        let mut place = self.place_mut();
+        let mut disk = self.disk.lock();
+        let mut place = self.place.write();
         let in_memory = place.dir.as_ref().map(|_| Place::in_memory(self.size));
         let Some(Ok(in_memory)) = in_memory else {
             return false;
@@ -540,7 +529,7 @@ impl KeptBytes {
 
     /// Returns to the disk with the bytes in memory, if the failure was some time ago and the disk has room again.
     fn try_again(&self) {
-        let mut disk = self.disk();
+        let mut disk = self.disk.lock();
         if disk.failed.is_none() || disk.at.elapsed() < disk.pause {
             return;
         }
@@ -553,7 +542,7 @@ impl KeptBytes {
         if on_disk.room() < held.saturating_mul(2).max(LEAST_ROOM) {
             return;
         }
-        let mut place = self.place_mut();
+        let mut place = self.place.write();
         if place.dir.is_some() || place.file.copy_to(&on_disk.file).is_err() {
             return;
         }
@@ -565,7 +554,7 @@ impl KeptBytes {
 
 impl Drop for KeptBytes {
     fn drop(&mut self) {
-        let place = self.place();
+        let place = self.place.read();
         if place.dir.is_some() {
             place.file.set_modified(SystemTime::now());
         }
@@ -669,10 +658,10 @@ mod tests {
         assert!(kept.give_up(&io::ErrorKind::StorageFull.into()));
         assert!(!kept.give_up(&io::ErrorKind::StorageFull.into()));
         kept.add(0, &bytes[..BLOCK as usize], true);
-        assert!(kept.place().dir.is_none());
-        kept.disk().at -= LONGEST_PAUSE;
+        assert!(kept.place.read().dir.is_none());
+        kept.disk.lock().at -= LONGEST_PAUSE;
         kept.add(BLOCK, &bytes[BLOCK as usize..2 * BLOCK as usize], false);
-        assert!(kept.place().dir.is_some());
+        assert!(kept.place.read().dir.is_some());
         assert_eq!(kept.note(), None);
         // The bytes that were in memory are visible to other processes, too.
         let other = open(dir.path());

@@ -1,7 +1,7 @@
 //! Requests to buckets, and the meaning of what their services answer.
 
 use std::ops::Range;
-use std::sync::{Arc, Mutex, Weak};
+use std::sync::{Arc, Weak};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use object_store::list::{PaginatedListOptions, PaginatedListStore};
@@ -9,6 +9,7 @@ use object_store::path::Path;
 use object_store::{
     BackoffConfig, ClientOptions, GetOptions, GetRange, ObjectMeta, ObjectStore, RetryConfig,
 };
+use parking_lot::Mutex;
 use reqwest::StatusCode;
 
 use super::super::address::{Address, Scheme};
@@ -52,7 +53,7 @@ pub(super) fn open(
     settings: &RemoteSettings,
 ) -> Result<Arc<Bucket>, RemoteError> {
     let key = format!("{} {settings:?}", address.url());
-    let mut open = OPEN.lock().unwrap_or_else(|e| e.into_inner());
+    let mut open = OPEN.lock();
     open.retain(|(_, bucket)| bucket.strong_count() > 0);
     let known = open.iter().find(|(known, _)| *known == key);
     if let Some(bucket) = known.and_then(|(_, bucket)| bucket.upgrade()) {

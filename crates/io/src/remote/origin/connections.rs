@@ -9,8 +9,8 @@
 
 use std::future::Future;
 use std::pin::Pin;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard};
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
@@ -20,6 +20,7 @@ use object_store::client::{
     HttpResponse, HttpResponseBody, HttpService,
 };
 use object_store::{ClientConfigKey, ClientOptions};
+use parking_lot::Mutex;
 use reqwest::header::{
     AUTHORIZATION, CONTENT_LENGTH, HeaderMap, HeaderValue, IF_MATCH, LOCATION, RANGE,
 };
@@ -95,17 +96,13 @@ impl Pool {
         })
     }
 
-    fn current(&self) -> MutexGuard<'_, CurrentClient> {
-        self.current.lock().unwrap_or_else(|e| e.into_inner())
-    }
-
     /// Sends a request and waits for the head of the response.
     pub(super) async fn send<T, E, F>(&self, request: impl FnOnce(Client) -> F) -> Result<T, E>
     where
         F: Future<Output = Result<T, E>>,
     {
         let (client, number) = {
-            let current = self.current();
+            let current = self.current.lock();
             (current.client.clone(), current.number)
         };
         let mut sent = PendingRequest {
@@ -121,7 +118,7 @@ impl Pool {
 
 impl Drop for PendingRequest<'_> {
     fn drop(&mut self) {
-        let mut current = self.pool.current();
+        let mut current = self.pool.current.lock();
         if current.number != self.number {
             return;
         }
@@ -166,19 +163,15 @@ pub(super) struct Head {
 pub(super) struct LastHead(Arc<Mutex<Head>>);
 
 impl LastHead {
-    fn head(&self) -> MutexGuard<'_, Head> {
-        self.0.lock().unwrap_or_else(|e| e.into_inner())
-    }
-
     /// Returns the head and clears it; an empty head if no response came.
     pub(super) fn take(&self) -> Head {
-        std::mem::take(&mut self.head())
+        std::mem::take(&mut self.0.lock())
     }
 
     fn note(&self, answer: &HttpResponse) {
         let headers = answer.headers();
         let text = |name: &str| headers.get(name).and_then(|value| value.to_str().ok());
-        let mut head = self.head();
+        let mut head = self.0.lock();
         *head = Head {
             host: head.host.take(),
             status: Some(answer.status()),
@@ -347,7 +340,7 @@ impl HttpService for Connected {
             let heard = request.extensions().get::<LastHead>().cloned();
             let left_out = request.extensions().get::<LeftOut>().cloned();
             if let (Some(heard), Some(host)) = (&heard, request.uri().authority()) {
-                heard.head().host = Some(host.to_string());
+                heard.0.lock().host = Some(host.to_string());
             }
             let asked = asked_length(request.headers());
             let answer = self.ask(request).await?;
@@ -464,7 +457,7 @@ mod tests {
     fn what_breaks_together_is_given_up_once() {
         super::super::super::runtime::install_crypto();
         let pool = Pool::new(|| Client::builder().build()).unwrap();
-        let number = || pool.current().number;
+        let number = || pool.current.lock().number;
         let send = |outcome: Result<(), ()>| {
             let mut sent = Box::pin(pool.send(move |_| async move {
                 tokio::task::yield_now().await;

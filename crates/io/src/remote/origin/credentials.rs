@@ -6,11 +6,12 @@
 
 use std::net::IpAddr;
 use std::pin::Pin;
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
 use object_store::aws::AwsCredential;
 use object_store::{BackoffConfig, CredentialProvider, RetryConfig};
+use parking_lot::Mutex;
 use reqwest::header::{AUTHORIZATION, HeaderValue};
 use reqwest::{Client, Url, redirect};
 use serde_json::Value as Json;
@@ -58,7 +59,7 @@ impl Renewals {
     /// Returns whether a request that was sent at `sent` and rejected may be retried with other credentials; calls
     /// `begin` if they must be requested first.
     pub(super) fn may(&self, sent: Instant, begin: impl FnOnce()) -> bool {
-        let mut last = self.0.lock().unwrap_or_else(|e| e.into_inner());
+        let mut last = self.0.lock();
         match *last {
             // Another thread has renewed them in the meantime.
             Some(at) if at >= sent => true,
@@ -121,10 +122,6 @@ impl<T> CachedCredentials<T> {
         }))
     }
 
-    fn known(&self) -> MutexGuard<'_, LastCredentials<T>> {
-        self.known.lock().unwrap_or_else(|e| e.into_inner())
-    }
-
     /// Returns the last credentials, or the reason why there are none.
     fn last(&self, known: &LastCredentials<T>) -> object_store::Result<Arc<T>> {
         known.last.clone().ok_or_else(|| {
@@ -139,7 +136,7 @@ impl<T: Send + Sync> Renew for CachedCredentials<T> {
         self.renewals.may(sent, || {
             // The configuration has not changed. If a new client cannot be made, the present one is used.
             if let Ok(service) = (self.make)() {
-                let mut known = self.known();
+                let mut known = self.known.lock();
                 known.service = service;
                 known.failed = None;
             }
@@ -160,14 +157,14 @@ impl<T: Send + Sync> CredentialProvider for CachedCredentials<T> {
         Box::pin(async move {
             let _turn = self.turn.lock().await;
             let service = {
-                let known = self.known();
+                let known = self.known.lock();
                 match &known.failed {
                     Some((at, _)) if at.elapsed() < QUIET => return self.last(&known),
                     _ => known.service.clone(),
                 }
             };
             let given = service.get_credential().await;
-            let mut known = self.known();
+            let mut known = self.known.lock();
             match given {
                 Ok(given) => {
                     known.last = Some(given.clone());

@@ -7,11 +7,12 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::pin::Pin;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::{Instant, SystemTime};
 
 use object_store::CredentialProvider;
 use object_store::aws::AwsCredential;
+use parking_lot::Mutex;
 
 use super::credentials::{Renew, Renewals, no_credentials};
 
@@ -228,7 +229,7 @@ impl FileKeys {
 
     fn current(&self) -> Result<Arc<AwsCredential>, String> {
         let stamps = self.files.stamps();
-        let mut known = self.known.lock().unwrap_or_else(|e| e.into_inner());
+        let mut known = self.known.lock();
         if let Some((of, keys)) = &*known
             && *of == stamps
         {
@@ -252,7 +253,7 @@ impl std::fmt::Debug for FileKeys {
 impl Renew for FileKeys {
     fn renew(&self, sent: Instant) -> bool {
         // Two writes in quick succession may leave the same time and size.
-        let forget = || *self.known.lock().unwrap_or_else(|e| e.into_inner()) = None;
+        let forget = || *self.known.lock() = None;
         self.renewals.may(sent, forget)
     }
 }

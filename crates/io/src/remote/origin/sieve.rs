@@ -2,9 +2,10 @@
 //! would fail on the whole listing.
 
 use std::borrow::Cow;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 use object_store::client::{HttpError, HttpResponse};
+use parking_lot::Mutex;
 
 /// The most bytes of a file name.
 const LONGEST: usize = 255;
@@ -28,7 +29,7 @@ impl LeftOut {
 
     /// Returns the names that were left out, with the reasons.
     pub(super) fn take(&self) -> Vec<(String, String)> {
-        std::mem::take(&mut self.found.lock().unwrap_or_else(|e| e.into_inner()))
+        std::mem::take(&mut self.found.lock())
     }
 
     /// Removes names that cannot be shown from a response.
@@ -36,7 +37,7 @@ impl LeftOut {
         let (mut head, body) = answer.into_parts();
         let body = body.bytes().await?;
         head.headers.remove(reqwest::header::CONTENT_LENGTH);
-        let mut found = self.found.lock().unwrap_or_else(|e| e.into_inner());
+        let mut found = self.found.lock();
         let text = String::from_utf8_lossy(&body);
         let sifted = sift(&text, &self.prefix, &mut found);
         Ok(HttpResponse::from_parts(head, sifted.into()))

@@ -8,9 +8,10 @@
 //! document, the response is refused, and the server is not asked again for a while.
 
 use std::ops::Range;
-use std::sync::{Arc, Mutex, MutexGuard, Weak};
+use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
+use parking_lot::Mutex;
 use reqwest::header::{
     ACCEPT_ENCODING, CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_RANGE, ETAG, HeaderMap, HeaderName,
     HeaderValue, IF_MATCH, LAST_MODIFIED, RANGE,
@@ -265,13 +266,9 @@ impl WholeDocument {
         }
     }
 
-    fn refused(&self) -> MutexGuard<'_, Option<(RemoteError, Instant)>> {
-        self.refused.lock().unwrap_or_else(|e| e.into_inner())
-    }
-
     /// Fails if the server recently sent something other than the document.
     fn check(&self) -> Result<(), RemoteError> {
-        match &*self.refused() {
+        match &*self.refused.lock() {
             Some((why, until)) if Instant::now() < *until => Err(why.clone()),
             _ => Ok(()),
         }
@@ -309,7 +306,7 @@ impl WholeDocument {
             }
             Err(Failure::Passing(refusal)) => Err(refusal),
             Err(Failure::Refused(why)) => {
-                *self.refused() = Some((why.clone(), Instant::now() + pause));
+                *self.refused.lock() = Some((why.clone(), Instant::now() + pause));
                 Err(why.into())
             }
         }

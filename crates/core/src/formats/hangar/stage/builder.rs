@@ -1,8 +1,10 @@
 //! A new repository under construction: samples go to its staging area, and are committed at the end.
 
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::SystemTime;
+
+use parking_lot::Mutex;
 
 use super::Stage;
 use super::checkout::Checkout;
@@ -72,7 +74,7 @@ fn open(folder: &Path) -> Result<Arc<Repository>> {
 fn check(folder: &Path) -> Result<()> {
     let found = Findings::default();
     verify(&open(folder)?, &found)?;
-    let wrong = found.0.into_inner().unwrap_or_else(|e| e.into_inner());
+    let wrong = found.0.into_inner();
     match wrong {
         None => Ok(()),
         Some(why) => Err(Error::damaged(why)),
@@ -89,7 +91,7 @@ impl VerifyReport for Findings {
     fn checked(&self) {}
 
     fn wrong(&self, why: &str) {
-        let mut first = self.0.lock().unwrap_or_else(|e| e.into_inner());
+        let mut first = self.0.lock();
         first.get_or_insert_with(|| why.to_owned());
     }
 }

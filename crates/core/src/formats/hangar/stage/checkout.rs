@@ -8,8 +8,10 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, Weak};
+use std::sync::{Arc, Weak};
 use std::time::SystemTime;
+
+use parking_lot::{Condvar, Mutex, MutexGuard};
 
 use super::Stage;
 use super::data::{HeldSample, Lanes};
@@ -67,7 +69,7 @@ struct UnstagedQueue {
 impl UnstagedQueue {
     fn lock(&self) -> MutexGuard<'_, UnstagedChanges> {
         // The changes are consistent between any two statements that can panic.
-        self.changes.lock().unwrap_or_else(|e| e.into_inner())
+        self.changes.lock()
     }
 }
 
@@ -168,17 +170,9 @@ impl Checkout {
         &self.stage.repository
     }
 
-    fn changes(&self) -> MutexGuard<'_, UnstagedChanges> {
-        self.queue.lock()
-    }
-
-    fn data(&self) -> MutexGuard<'_, StageData> {
-        self.data.lock().unwrap_or_else(|e| e.into_inner())
-    }
-
     /// Passes the pending change of a column to `at`, which must not call a method of `self`.
     pub fn with_change<T>(&self, column: &[u8], at: impl FnOnce(Option<&ColumnChange>) -> T) -> T {
-        at(self.changes().columns.get(column))
+        at(self.queue.lock().columns.get(column))
     }
 
     /// Returns true if the rows of a column in the tables are removed.
@@ -193,12 +187,18 @@ impl Checkout {
 
     /// Returns the pending change of a sample: `None` if there is none, `Some(None)` if the sample is removed.
     pub fn row(&self, column: &[u8], key: &[u8]) -> Option<Option<UnstagedSample>> {
-        self.changes().columns.get(column)?.rows.get(key).cloned()
+        self.queue
+            .lock()
+            .columns
+            .get(column)?
+            .rows
+            .get(key)
+            .cloned()
     }
 
     /// Returns the names of columns with changes, and whether each is shown.
     pub fn changed(&self) -> Vec<(Vec<u8>, bool)> {
-        let changes = self.changes();
+        let changes = self.queue.lock();
         let columns = changes.columns.iter();
         columns
             .map(|(name, change)| (name.clone(), change.new.is_some() || !change.removed))
@@ -222,7 +222,7 @@ impl Checkout {
             return Ok(None);
         }
         let staged = self.repository().staged()?;
-        let schemas = || self.schemas.lock().unwrap_or_else(|e| e.into_inner());
+        let schemas = || self.schemas.lock();
         if let Some((of, known)) = &*schemas()
             && Arc::ptr_eq(of, &staged)
             && let Some(schema) = known.get(column)
@@ -251,7 +251,7 @@ impl Checkout {
     /// Removes a column, which has no samples.
     pub fn remove_column(&self, name: &[u8]) -> Result<()> {
         let staged = self.staged(name)?;
-        let mut changes = self.changes();
+        let mut changes = self.queue.lock();
         let change = changes.columns.entry(name.to_vec()).or_default();
         change.new = None;
         change.removed |= staged.is_some();
@@ -283,14 +283,13 @@ impl Checkout {
         }
         sample.check(&schema.schema)?;
         let sample = Arc::new(sample);
-        let mut changes = self.changes();
+        let mut changes = self.queue.lock();
         while changes.held_bytes > MOST_HELD {
             if let Some(failed) = &changes.failed {
                 return Err(failed.clone());
             }
             self.queue.moved.notify_all();
-            let woken = self.queue.moved.wait(changes);
-            changes = woken.unwrap_or_else(|e| e.into_inner());
+            self.queue.moved.wait(&mut changes);
         }
         let staged = self.repository().staged()?.columns.contains_key(column);
         let change = changes.columns.entry(column.to_vec()).or_default();
@@ -323,7 +322,7 @@ impl Checkout {
         let nested = self
             .schema(column)?
             .is_some_and(|s| s.layout == Layout::Nested);
-        let mut changes = self.changes();
+        let mut changes = self.queue.lock();
         let change = changes.columns.entry(column.to_vec()).or_default();
         let known = change.rows.contains_key(key);
         if there {
@@ -375,7 +374,7 @@ impl Checkout {
 
     /// Sets the time of a sample that is not staged yet; Hangar itself stores no times.
     pub fn set_time(&self, column: &[u8], key: &[u8], time: SystemTime) {
-        let mut changes = self.changes();
+        let mut changes = self.queue.lock();
         let change = changes.columns.get_mut(column);
         if let Some(Some(entry)) = change.and_then(|change| change.rows.get_mut(key)) {
             entry.time = time;
@@ -384,7 +383,7 @@ impl Checkout {
 
     /// Forgets that a sample of a nested column was emptied.
     pub fn forget_group(&self, column: &[u8], sample: &[u8]) {
-        if let Some(change) = self.changes().columns.get_mut(column) {
+        if let Some(change) = self.queue.lock().columns.get_mut(column) {
             change.emptied.remove(sample);
         }
         self.generation.fetch_add(1, Ordering::Release);
@@ -392,7 +391,7 @@ impl Checkout {
 
     /// Returns the numbers of columns, rows and bytes that are not staged yet.
     pub fn waiting(&self) -> (usize, usize, u64) {
-        let changes = self.changes();
+        let changes = self.queue.lock();
         let rows = changes.columns.values().map(|c| c.rows.len()).sum();
         (changes.columns.len(), rows, changes.held_bytes)
     }
@@ -401,7 +400,7 @@ impl Checkout {
 impl Checkout {
     /// Closes all data files. Returns an error if one of them may be unreadable now.
     pub fn close_files(&self) -> Result<()> {
-        self.data().writer.close()
+        self.data.lock().writer.close()
     }
 }
 
@@ -409,9 +408,9 @@ impl Drop for Checkout {
     fn drop(&mut self) {
         // A program that needs durability has synced and got the error then; nothing is left here that could take one.
         let synced = self.sync();
-        let _ = self.data().writer.close();
+        let _ = self.data.lock().writer.close();
         // The next process that opens the checkout must know the remaining files.
-        if synced.is_ok() && self.data().writer.leaves_nothing() {
+        if synced.is_ok() && self.data.lock().writer.leaves_nothing() {
             let _ = self.held.remove(&[super::data::MADE]);
         }
     }
@@ -424,15 +423,15 @@ fn write_in_background(queue: &UnstagedQueue, checkout: &Weak<Checkout>) {
     let enough =
         |changes: &UnstagedChanges| changes.held_bytes > ENOUGH || changes.held.len() >= MANY;
     while checkout.strong_count() > 0 {
-        let waited = queue
+        let mut changes = queue.lock();
+        queue
             .moved
-            .wait_timeout_while(queue.lock(), PATIENCE, |changes| !enough(changes));
-        let (changes, _) = waited.unwrap_or_else(|e| e.into_inner());
+            .wait_while_for(&mut changes, |changes| !enough(changes), PATIENCE);
         let work = enough(&changes);
         drop(changes);
         if let Some(open) = checkout.upgrade().filter(|_| work) {
             // The error is kept for a thread that syncs or waits.
-            let failed = open.write(&mut open.data()).is_err();
+            let failed = open.write(&mut open.data.lock()).is_err();
             drop(open);
             if failed {
                 std::thread::sleep(PATIENCE);
@@ -486,7 +485,7 @@ impl Checkout {
         loop {
             let mut batch = Vec::new();
             {
-                let changes = self.changes();
+                let changes = self.queue.lock();
                 let mut bytes = 0;
                 for (schema, sample) in changes.held.iter().take(BATCH) {
                     bytes += sample.len;
@@ -497,11 +496,11 @@ impl Checkout {
                 }
             }
             if batch.is_empty() {
-                self.changes().failed = None;
+                self.queue.lock().failed = None;
                 return Ok(());
             }
             let done = self.write_batch(data, &batch);
-            let mut changes = self.changes();
+            let mut changes = self.queue.lock();
             match done {
                 Ok(()) => {
                     changes.held.drain(..batch.len());
@@ -567,10 +566,10 @@ impl Checkout {
 
     /// Stages everything that was written; returns once Hangar sees it and it would survive a loss of power.
     pub fn sync(&self) -> Result<()> {
-        let mut data = self.data();
+        let mut data = self.data.lock();
         self.write(&mut data)?;
         let columns = {
-            let mut changes = self.changes();
+            let mut changes = self.queue.lock();
             changes.columns.retain(|_, change| {
                 change.new.is_some() || change.removed || !change.rows.is_empty()
             });
@@ -605,7 +604,7 @@ impl Checkout {
         self.stage.write(&mut locked, steps)?;
         drop(locked);
         self.repository().look_again();
-        let mut changes = self.changes();
+        let mut changes = self.queue.lock();
         for (name, done) in &columns {
             let Some(change) = changes.columns.get_mut(name) else {
                 continue;
@@ -745,7 +744,7 @@ impl Checkout {
 
     /// Forgets samples whose data were removed by another process: Hangar's reset removes uncommitted data.
     fn give_up(&self, lost: &HashSet<SampleId>) -> Error {
-        let mut changes = self.changes();
+        let mut changes = self.queue.lock();
         for change in changes.columns.values_mut() {
             change.rows.retain(|_, row| match row {
                 Some(entry) => !lost.contains(&entry.sample.id()),

@@ -1,6 +1,8 @@
 //! A sample to be stored: its bytes, checked and with their digest.
 
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::Arc;
+
+use parking_lot::Mutex;
 
 use crate::formats::hangar::digest;
 use crate::formats::hangar::digest::Hash;
@@ -227,14 +229,9 @@ impl NewSample {
         digest::print(self.kind, &self.hash)
     }
 
-    fn at(&self) -> MutexGuard<'_, SamplePlace> {
-        // A place is one value, set at once.
-        self.place.lock().unwrap_or_else(|e| e.into_inner())
-    }
-
     /// Returns the bytes of the sample, as long as they are in memory.
     pub fn held(&self) -> Option<Arc<Vec<u8>>> {
-        match &*self.at() {
+        match &*self.place.lock() {
             SamplePlace::Held(bytes) => Some(bytes.clone()),
             SamplePlace::Written(_) | SamplePlace::Known => None,
         }
@@ -242,17 +239,17 @@ impl NewSample {
 
     /// Returns true as long as the bytes of the sample are in memory.
     pub fn is_held(&self) -> bool {
-        matches!(*self.at(), SamplePlace::Held(_))
+        matches!(*self.place.lock(), SamplePlace::Held(_))
     }
 
     /// Notes a new location of the sample.
     pub fn moved(&self, place: SamplePlace) {
-        *self.at() = place;
+        *self.place.lock() = place;
     }
 
     /// Returns the present location of the bytes.
     pub fn place(&self) -> SamplePlace {
-        self.at().clone()
+        self.place.lock().clone()
     }
 }
 

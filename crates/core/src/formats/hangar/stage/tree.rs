@@ -1,17 +1,18 @@
 //! The tree of a repository, including the changes of its staging area that are not staged yet.
 
 use std::collections::BTreeSet;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::SystemTime;
 
+use parking_lot::Mutex;
 use serde_json::{Value as Json, json};
 
 use super::checkout::{Checkout, UnstagedSample};
 use super::sample::{SamplePlace, SharedBytes};
 use crate::formats::hangar::column::Layout;
+use crate::formats::hangar::key;
 use crate::formats::hangar::record::Record;
 use crate::formats::hangar::sample::SampleContent;
-use crate::formats::hangar::{key, lock};
 use crate::tree::name::{unescape, visible};
 use crate::tree::overlay::{AddedEntries, Overlay};
 use crate::tree::prefix;
@@ -121,13 +122,13 @@ impl Overlay for Root {
 impl StageDirectory {
     /// Returns the staging area as the tables have it now.
     fn base(&self) -> Result<Arc<dyn Directory>> {
-        let known = lock(&self.known).clone();
+        let known = self.known.lock().clone();
         if let Some(known) = known.filter(|known| known.is_current()) {
             return Ok(known);
         }
         let base = self.root.lookup(STAGE)?.and_then(Node::directory);
         let base = base.ok_or_else(|| Error::damaged("the staging area is gone"))?;
-        *lock(&self.known) = Some(base.clone());
+        *self.known.lock() = Some(base.clone());
         Ok(base)
     }
 
@@ -312,7 +313,7 @@ impl StagedColumn {
             return Ok(None);
         }
         let stage = self.stage.base()?;
-        if let Some((of, base)) = &*lock(&self.known)
+        if let Some((of, base)) = &*self.known.lock()
             && Arc::ptr_eq(of, &stage)
         {
             return Ok(base.clone());
@@ -325,7 +326,7 @@ impl StagedColumn {
                 .and_then(Node::directory),
             (_, column) => column,
         };
-        *lock(&self.known) = Some((stage, base.clone()));
+        *self.known.lock() = Some((stage, base.clone()));
         Ok(base)
     }
 }

@@ -1,9 +1,10 @@
 //! Many committers at places that fail, lose responses and die: no commit is lost, duplicated or incomplete.
 
 use std::collections::BTreeMap;
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
+
+use parking_lot::Mutex;
 
 use super::super::place::CommitPlace;
 use super::places::{Memory, bucket, committer};
@@ -136,7 +137,7 @@ fn commit_all(
             Err(e) if e.message.contains("is not known") => Told::Unknown,
             Err(_) => Told::Not,
         };
-        told.lock().unwrap().insert(name.clone(), said);
+        told.lock().insert(name.clone(), said);
     }
 }
 
@@ -155,7 +156,7 @@ fn run(place: &Arc<dyn CommitPlace>, seed: u64, rate: u64, count: usize, each: u
             scope.spawn(move || commit_all(&faulty, &names, told));
         }
     });
-    let told = told.into_inner().unwrap();
+    let told = told.into_inner();
     assert_eq!(told.len(), count * each);
     check(place, seed, &told);
     if rate > 1000 {

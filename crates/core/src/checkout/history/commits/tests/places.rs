@@ -2,9 +2,10 @@
 //! promises.
 
 use std::collections::BTreeMap;
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
+
+use parking_lot::Mutex;
 
 use super::super::bucket::CommitBucket;
 use super::super::numbered::Committer;
@@ -25,11 +26,11 @@ pub(super) struct Memory {
 impl CommitPlace for Memory {
     fn read(&self, name: &str) -> Result<Option<Vec<u8>>> {
         self.asked.fetch_add(1, Ordering::Relaxed);
-        Ok(self.objects.lock().unwrap().get(name).cloned())
+        Ok(self.objects.lock().get(name).cloned())
     }
 
     fn create(&self, name: &str, bytes: &[u8]) -> Result<Creation> {
-        let mut objects = self.objects.lock().unwrap();
+        let mut objects = self.objects.lock();
         if !self.overwrites && objects.contains_key(name) {
             return Ok(Creation::Taken);
         }
@@ -38,19 +39,19 @@ impl CommitPlace for Memory {
     }
 
     fn replace(&self, name: &str, bytes: &[u8]) -> Result<()> {
-        let mut objects = self.objects.lock().unwrap();
+        let mut objects = self.objects.lock();
         objects.insert(name.to_owned(), bytes.to_owned());
         Ok(())
     }
 
     fn remove(&self, name: &str) -> Result<()> {
-        self.objects.lock().unwrap().remove(name);
+        self.objects.lock().remove(name);
         Ok(())
     }
 
     fn names_from(&self, name: &str) -> Result<Vec<String>> {
         self.asked.fetch_add(1, Ordering::Relaxed);
-        let objects = self.objects.lock().unwrap();
+        let objects = self.objects.lock();
         Ok(objects
             .range(name.to_owned()..)
             .map(|(name, _)| name.clone())
@@ -102,7 +103,7 @@ fn a_hundred_thousand_commits_are_opened_in_a_few_requests() {
         assert_eq!(asked, few + 2, "{number}");
         assert_eq!(read.all(), last.all());
     }
-    let objects = memory.objects.lock().unwrap();
+    let objects = memory.objects.lock();
     let bytes = |ending: &str| -> usize {
         let named = objects.iter().filter(|(name, _)| name.ends_with(ending));
         named.map(|(_, bytes)| bytes.len()).sum()
@@ -241,5 +242,5 @@ fn a_place_that_overwrites_is_refused_before_the_first_commit() {
         refused.message.contains("create only what is not there"),
         "{refused}"
     );
-    assert!(memory.objects.lock().unwrap().is_empty());
+    assert!(memory.objects.lock().is_empty());
 }

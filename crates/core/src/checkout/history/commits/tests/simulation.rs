@@ -6,10 +6,12 @@
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap};
+use std::sync::Barrier;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Barrier, Mutex, MutexGuard};
 use std::thread::Thread;
 use std::time::{Duration, Instant};
+
+use parking_lot::{Mutex, MutexGuard};
 
 use super::super::place::CommitPlace;
 use super::model::{Faulty, Random, Told, check};
@@ -36,17 +38,17 @@ struct Clock {
 
 impl Clock {
     fn now(&self) -> u64 {
-        self.time.lock().unwrap().now
+        self.time.lock().now
     }
 
     /// Returns whether all others have ended.
     fn is_alone(&self) -> bool {
-        self.time.lock().unwrap().next.is_empty()
+        self.time.lock().next.is_empty()
     }
 
     /// Lets others run until `length` has passed.
     fn wait(&self, host: usize, length: u64) {
-        let mut time = self.time.lock().unwrap();
+        let mut time = self.time.lock();
         let at = time.now + length;
         time.next.push(Reverse((at, host)));
         self.pass(time);
@@ -77,8 +79,7 @@ struct Turn(Arc<Clock>);
 
 impl Drop for Turn {
     fn drop(&mut self) {
-        let time = self.0.time.lock();
-        self.0.pass(time.unwrap_or_else(|e| e.into_inner()));
+        self.0.pass(self.0.time.lock());
     }
 }
 
@@ -126,7 +127,7 @@ impl Far {
 
 impl CommitPlace for Far {
     fn read(&self, name: &str) -> Result<Option<Vec<u8>>> {
-        if let Some(bytes) = self.fetched.lock().unwrap().remove(name) {
+        if let Some(bytes) = self.fetched.lock().remove(name) {
             return Ok(Some(bytes));
         }
         self.ask(|| self.place.read(name))
@@ -137,7 +138,7 @@ impl CommitPlace for Far {
         for some in names.chunks(16) {
             let longest = some.iter().map(|_| self.length()).max();
             self.clock.wait(self.host, longest.unwrap_or(0));
-            let mut fetched = self.fetched.lock().unwrap();
+            let mut fetched = self.fetched.lock();
             for name in some {
                 if let Ok(Some(bytes)) = self.place.read(name) {
                     fetched.insert(name.clone(), bytes);
@@ -221,7 +222,7 @@ fn commit_all(
             Ok::<_, Error>(())
         })();
         let now = clock.now();
-        let mut to = to.lock().unwrap();
+        let mut to = to.lock();
         to.lost += lost;
         to.lengths.push((begun, now - begun));
         let said = match result {
@@ -244,7 +245,7 @@ fn follow(far: &Arc<Far>, place: &Arc<dyn CommitPlace>, to: &Mutex<Outcome>) {
         far.clock.wait(far.host, SECOND);
         let _ = NumberedCommits::new(place.clone()).extend(&mut all, 0);
         let now = far.clock.now();
-        let mut to = to.lock().unwrap();
+        let mut to = to.lock();
         for number in seen + 1..=all.len() {
             // Its own host may not have heard yet that it was made.
             let made = to.made.get(&number).copied().unwrap_or(now);
@@ -300,7 +301,7 @@ fn simulate(scenario: Scenario) {
             });
             let run = move || {
                 {
-                    let mut time = clock.time.lock().unwrap();
+                    let mut time = clock.time.lock();
                     time.threads.insert(host, std::thread::current());
                     time.next.push(Reverse((0, host)));
                 }
@@ -317,9 +318,9 @@ fn simulate(scenario: Scenario) {
             thread.spawn_scoped(scope, run).unwrap();
         }
         begin.wait();
-        clock.pass(clock.time.lock().unwrap());
+        clock.pass(clock.time.lock());
     });
-    let mut outcome = to.into_inner().unwrap();
+    let mut outcome = to.into_inner();
     assert_eq!(outcome.told.len(), scenario.hosts * scenario.each);
     outcome.told.insert("first".to_owned(), Told::Done);
     check(&memory, scenario.seed, &outcome.told);
