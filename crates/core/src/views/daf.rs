@@ -484,3 +484,105 @@ impl VirtualFile for MarkFile {
         0o444
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::time::UNIX_EPOCH;
+
+    use npyfs_base::error::{Error, ErrorKind};
+    use npyfs_base::options::FsOptions;
+
+    use super::*;
+    use crate::tree::Symlink;
+
+    const OWNERSHIP: Ownership = Ownership {
+        uid: 0,
+        gid: 0,
+        mode: 0o644,
+        mtime: UNIX_EPOCH,
+    };
+
+    /// A store of daf of which only the names can be read, and one link.
+    struct Unreadable(ErrorKind);
+
+    impl Directory for Unreadable {
+        fn ownership(&self) -> Ownership {
+            OWNERSHIP
+        }
+
+        fn list(&self) -> Result<Arc<Listing>> {
+            let file = Node::File(Arc::new(MarkFile {
+                ownership: OWNERSHIP,
+            }));
+            let entries = vec![(b"title.npy".to_vec(), file)];
+            Ok(Arc::new(Listing::new(entries, Vec::new(), Vec::new())))
+        }
+
+        fn lookup(&self, name: &[u8]) -> Result<Option<Node>> {
+            match name {
+                b"link.npy" => Ok(Some(Node::Symlink(Arc::new(Symlink {
+                    target: b"elsewhere.npy".to_vec(),
+                    ownership: OWNERSHIP,
+                })))),
+                _ => Err(Error::new(self.0, "the host is silent")),
+            }
+        }
+
+        fn is_current(&self) -> bool {
+            true
+        }
+
+        fn format(&self) -> Result<&'static str> {
+            Ok(NAME)
+        }
+
+        fn info(&self) -> Result<Json> {
+            Ok(json!({}))
+        }
+    }
+
+    fn view(kind: ErrorKind) -> Arc<dyn Directory> {
+        let context = Arc::new(Context::new(npyfs_worker::h5_here(), FsOptions::default()));
+        let root: Arc<dyn Directory> = Arc::new(Unreadable(kind));
+        open(&root, &context)
+    }
+
+    /// Files of an item, an axis, a vector and a matrix, one behind a link, and a directory.
+    const NAMES: [&str; 6] = [
+        "title.yaml",
+        "cell#.csv",
+        "cell#age.yaml",
+        "cell,gene#count.yaml",
+        "link.yaml",
+        "folder",
+    ];
+
+    #[test]
+    fn what_cannot_be_looked_up_now_is_an_error() {
+        for kind in [
+            ErrorKind::Unreached(libc::ETIMEDOUT),
+            ErrorKind::Stale,
+            ErrorKind::Waits(libc::ENOMEM),
+            ErrorKind::Os(libc::EMFILE),
+        ] {
+            let view = view(kind);
+            for name in NAMES {
+                let found = view.lookup(name.as_bytes()).map(|node| node.is_some());
+                assert_eq!(found.map_err(|e| e.kind), Err(kind), "{name}");
+            }
+            let listed = view.list().map(|listing| listing.len());
+            assert_eq!(listed.map_err(|e| e.kind), Err(kind));
+        }
+    }
+
+    #[test]
+    fn what_cannot_be_read_is_left_out_with_the_reason() {
+        let view = view(ErrorKind::Damaged);
+        for name in &NAMES[..5] {
+            assert!(view.lookup(name.as_bytes()).unwrap().is_none(), "{name}");
+        }
+        let listing = view.list().unwrap();
+        let left_out = [(b"title".to_vec(), "the host is silent".to_owned())];
+        assert_eq!(listing.left_out, left_out);
+    }
+}

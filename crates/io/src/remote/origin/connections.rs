@@ -14,6 +14,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
+use async_trait::async_trait;
 use http_body::{Body, Frame, SizeHint};
 use object_store::client::{
     HttpClient, HttpConnector, HttpError, HttpErrorKind, HttpRequest, HttpRequestBody,
@@ -327,32 +328,24 @@ impl Connected {
     }
 }
 
+#[async_trait]
 impl HttpService for Connected {
-    fn call<'life, 'async_trait>(
-        &'life self,
-        request: HttpRequest,
-    ) -> Pin<Box<dyn Future<Output = Result<HttpResponse, HttpError>> + Send + 'async_trait>>
-    where
-        'life: 'async_trait,
-        Self: 'async_trait,
-    {
-        Box::pin(async move {
-            let heard = request.extensions().get::<LastHead>().cloned();
-            let left_out = request.extensions().get::<LeftOut>().cloned();
-            if let (Some(heard), Some(host)) = (&heard, request.uri().authority()) {
-                heard.0.lock().host = Some(host.to_string());
-            }
-            let asked = asked_length(request.headers());
-            let answer = self.ask(request).await?;
-            if let Some(heard) = heard {
-                heard.note(&answer);
-            }
-            let answer = bounded(answer, asked);
-            match left_out.filter(|_| answer.status().is_success()) {
-                Some(left_out) => left_out.sifted(answer).await,
-                None => Ok(answer),
-            }
-        })
+    async fn call(&self, request: HttpRequest) -> Result<HttpResponse, HttpError> {
+        let heard = request.extensions().get::<LastHead>().cloned();
+        let left_out = request.extensions().get::<LeftOut>().cloned();
+        if let (Some(heard), Some(host)) = (&heard, request.uri().authority()) {
+            heard.0.lock().host = Some(host.to_string());
+        }
+        let asked = asked_length(request.headers());
+        let answer = self.ask(request).await?;
+        if let Some(heard) = heard {
+            heard.note(&answer);
+        }
+        let answer = bounded(answer, asked);
+        match left_out.filter(|_| answer.status().is_success()) {
+            Some(left_out) => left_out.sifted(answer).await,
+            None => Ok(answer),
+        }
     }
 }
 

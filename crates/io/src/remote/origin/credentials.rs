@@ -5,10 +5,10 @@
 //! token or with one in a variable, and it sends tokens to any host.
 
 use std::net::IpAddr;
-use std::pin::Pin;
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
+use async_trait::async_trait;
 use object_store::aws::AwsCredential;
 use object_store::{BackoffConfig, CredentialProvider, RetryConfig};
 use parking_lot::Mutex;
@@ -144,39 +144,32 @@ impl<T: Send + Sync> Renew for CachedCredentials<T> {
     }
 }
 
+#[async_trait]
 impl<T: Send + Sync> CredentialProvider for CachedCredentials<T> {
     type Credential = T;
 
-    fn get_credential<'life, 'async_trait>(
-        &'life self,
-    ) -> Pin<Box<dyn Future<Output = object_store::Result<Arc<T>>> + Send + 'async_trait>>
-    where
-        'life: 'async_trait,
-        Self: 'async_trait,
-    {
-        Box::pin(async move {
-            let _turn = self.turn.lock().await;
-            let service = {
-                let known = self.known.lock();
-                match &known.failed {
-                    Some((at, _)) if at.elapsed() < QUIET => return self.last(&known),
-                    _ => known.service.clone(),
-                }
-            };
-            let given = service.get_credential().await;
-            let mut known = self.known.lock();
-            match given {
-                Ok(given) => {
-                    known.last = Some(given.clone());
-                    known.failed = None;
-                    Ok(given)
-                }
-                Err(e) => {
-                    known.failed = Some((Instant::now(), e.to_string()));
-                    self.last(&known)
-                }
+    async fn get_credential(&self) -> object_store::Result<Arc<T>> {
+        let _turn = self.turn.lock().await;
+        let service = {
+            let known = self.known.lock();
+            match &known.failed {
+                Some((at, _)) if at.elapsed() < QUIET => return self.last(&known),
+                _ => known.service.clone(),
             }
-        })
+        };
+        let given = service.get_credential().await;
+        let mut known = self.known.lock();
+        match given {
+            Ok(given) => {
+                known.last = Some(given.clone());
+                known.failed = None;
+                Ok(given)
+            }
+            Err(e) => {
+                known.failed = Some((Instant::now(), e.to_string()));
+                self.last(&known)
+            }
+        }
     }
 }
 
@@ -262,17 +255,12 @@ impl Container {
     }
 }
 
+#[async_trait]
 impl CredentialProvider for Container {
     type Credential = AwsCredential;
 
-    fn get_credential<'life, 'async_trait>(
-        &'life self,
-    ) -> Pin<Box<dyn Future<Output = object_store::Result<Arc<AwsCredential>>> + Send + 'async_trait>>
-    where
-        'life: 'async_trait,
-        Self: 'async_trait,
-    {
-        Box::pin(async move { self.current().await.map_err(no_credentials) })
+    async fn get_credential(&self) -> object_store::Result<Arc<AwsCredential>> {
+        self.current().await.map_err(no_credentials)
     }
 }
 

@@ -6,10 +6,10 @@
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
-use std::pin::Pin;
 use std::sync::Arc;
 use std::time::{Instant, SystemTime};
 
+use async_trait::async_trait;
 use object_store::CredentialProvider;
 use object_store::aws::AwsCredential;
 use parking_lot::Mutex;
@@ -258,17 +258,12 @@ impl Renew for FileKeys {
     }
 }
 
+#[async_trait]
 impl CredentialProvider for FileKeys {
     type Credential = AwsCredential;
 
-    fn get_credential<'life, 'async_trait>(
-        &'life self,
-    ) -> Pin<Box<dyn Future<Output = object_store::Result<Arc<AwsCredential>>> + Send + 'async_trait>>
-    where
-        'life: 'async_trait,
-        Self: 'async_trait,
-    {
-        Box::pin(async move { self.current().map_err(no_credentials) })
+    async fn get_credential(&self) -> object_store::Result<Arc<AwsCredential>> {
+        self.current().map_err(no_credentials)
     }
 }
 
