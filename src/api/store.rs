@@ -24,7 +24,7 @@ use npyfs_core::store::format::Registry;
 use npyfs_core::tree::path::{PathError, find};
 use npyfs_core::tree::{Directory, Node, VirtualFile};
 use npyfs_hdf5::{H5, Reach, Value};
-use npyfs_io::content::Content;
+use npyfs_io::content::{Content, Reader};
 use npyfs_io::remote::Address;
 
 /// An open store: an HDF5 file, a daf or Arkouda store, a Hangar repository, or a directory of such.
@@ -636,22 +636,20 @@ impl ExactSizeIterator for Entries {}
 /// It keeps the version that it was opened with. Once the store is changed, reading fails; it never gives a mixture.
 pub struct File {
     path: String,
-    content: Arc<dyn Content>,
-    at: u64,
+    reader: Reader,
 }
 
 impl File {
     pub(super) fn new(path: &str, content: Arc<dyn Content>) -> Self {
         Self {
             path: path.to_owned(),
-            content,
-            at: 0,
+            reader: Reader::new(content),
         }
     }
 
     /// Returns the size in bytes.
     pub fn len(&self) -> u64 {
-        self.content.len()
+        self.reader.content().len()
     }
 
     /// Returns whether the file has no bytes.
@@ -664,30 +662,20 @@ impl std::fmt::Debug for File {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let mut shown = f.debug_struct("File");
         shown.field("path", &self.path).field("len", &self.len());
-        shown.field("at", &self.at).finish()
+        shown.field("at", &self.reader.position()).finish()
     }
 }
 
 impl Read for File {
     fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
-        let left = usize::try_from(self.len().saturating_sub(self.at)).unwrap_or(usize::MAX);
-        let len = left.min(buf.len());
-        let read = self.content.read_at(self.at, &mut buf[..len]);
-        read.map_err(|e| Error::about(&self.path, e))?;
-        self.at += len as u64;
-        Ok(len)
+        let read = self.reader.read(buf);
+        Ok(read.map_err(|e| Error::about(&self.path, e.into()))?)
     }
 }
 
 impl Seek for File {
     fn seek(&mut self, to: SeekFrom) -> io::Result<u64> {
-        let at = match to {
-            SeekFrom::Start(at) => Some(at),
-            SeekFrom::End(by) => self.len().checked_add_signed(by),
-            SeekFrom::Current(by) => self.at.checked_add_signed(by),
-        };
-        self.at = at.ok_or_else(|| io::Error::from(io::ErrorKind::InvalidInput))?;
-        Ok(self.at)
+        self.reader.seek(to)
     }
 }
 

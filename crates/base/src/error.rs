@@ -78,6 +78,11 @@ impl Error {
         }
     }
 
+    /// Returns the error from which an [`io::Error`] was made; `None` if it was made otherwise.
+    pub fn inside(error: &io::Error) -> Option<&Self> {
+        error.get_ref().and_then(|e| e.downcast_ref())
+    }
+
     /// Prefixes the message with the file or object that the error is about.
     pub fn about(self, what: impl std::fmt::Display) -> Self {
         Self {
@@ -112,7 +117,7 @@ pub fn retry_stale<T>(mut act: impl FnMut() -> Result<T>) -> Result<T> {
 
 impl From<io::Error> for Error {
     fn from(error: io::Error) -> Self {
-        if let Some(own) = error.get_ref().and_then(|e| e.downcast_ref::<Self>()) {
+        if let Some(own) = Self::inside(&error) {
             return own.clone();
         }
         let kind = match error.raw_os_error() {
@@ -123,6 +128,13 @@ impl From<io::Error> for Error {
             None => ErrorKind::Damaged,
         };
         Self::new(kind, error.to_string())
+    }
+}
+
+impl From<Error> for io::Error {
+    fn from(error: Error) -> Self {
+        let kind = Self::from_raw_os_error(error.errno()).kind();
+        Self::new(kind, error)
     }
 }
 

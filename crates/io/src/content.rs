@@ -2,6 +2,7 @@
 //!
 //! Nothing here knows what the bytes mean. A read never copies more than it returns.
 
+use std::io::{self, Read, Seek, SeekFrom};
 use std::ops::Range;
 use std::sync::{Arc, OnceLock};
 
@@ -127,6 +128,52 @@ pub fn read(content: &dyn Content, offset: u64, size: usize, pool: &Arc<Pool>) -
     let mut buf = pool.take(size);
     content.read_at(offset, &mut buf)?;
     Ok(Data::Owned(buf))
+}
+
+/// A content as a stream, for libraries that read streams.
+pub struct Reader {
+    content: Arc<dyn Content>,
+    at: u64,
+}
+
+impl Reader {
+    /// Returns a stream that begins at the first byte.
+    pub fn new(content: Arc<dyn Content>) -> Self {
+        Self { content, at: 0 }
+    }
+
+    /// Returns the content that is read.
+    pub fn content(&self) -> &Arc<dyn Content> {
+        &self.content
+    }
+
+    /// Returns the offset of the next byte. It may lie behind the end.
+    pub fn position(&self) -> u64 {
+        self.at
+    }
+}
+
+impl Read for Reader {
+    fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
+        let left = self.content.len().saturating_sub(self.at);
+        let len = usize::try_from(left).unwrap_or(usize::MAX).min(buf.len());
+        let place = buf.get_mut(..len).unwrap_or_default();
+        self.content.read_at(self.at, place)?;
+        self.at += len as u64;
+        Ok(len)
+    }
+}
+
+impl Seek for Reader {
+    fn seek(&mut self, to: SeekFrom) -> io::Result<u64> {
+        let at = match to {
+            SeekFrom::Start(at) => Some(at),
+            SeekFrom::End(by) => self.content.len().checked_add_signed(by),
+            SeekFrom::Current(by) => self.at.checked_add_signed(by),
+        };
+        self.at = at.ok_or(io::ErrorKind::InvalidInput)?;
+        Ok(self.at)
+    }
 }
 
 /// Reads the header of an `.npy` file. The inner error says why it is not one; the outer error is a failed read.
@@ -438,6 +485,21 @@ mod tests {
         fn stored(&self, from: u64) -> Option<Range<u64>> {
             (from < 20).then(|| from.max(10)..20)
         }
+    }
+
+    #[test]
+    fn a_reader_ends_with_the_content() {
+        let mut reader = Reader::new(Arc::new(InMemory((0..10).collect())));
+        let mut buf = [0; 4];
+        assert_eq!(reader.seek(SeekFrom::End(-3)).unwrap(), 7);
+        assert_eq!((reader.read(&mut buf).unwrap(), buf), (3, [7, 8, 9, 0]));
+        assert_eq!(reader.read(&mut buf).unwrap(), 0);
+        assert_eq!(reader.seek(SeekFrom::Current(-9)).unwrap(), 1);
+        assert_eq!((reader.read(&mut buf).unwrap(), buf), (4, [1, 2, 3, 4]));
+        assert!(reader.seek(SeekFrom::Current(-6)).is_err());
+        assert_eq!(reader.position(), 5);
+        assert_eq!(reader.seek(SeekFrom::Start(u64::MAX)).unwrap(), u64::MAX);
+        assert_eq!(reader.read(&mut buf).unwrap(), 0);
     }
 
     #[test]

@@ -1,10 +1,11 @@
 //! The view of files that are no arrays: the beginning of text or bytes, and the members of an archive of arrays.
 
-use std::io::{self, Read, Seek, SeekFrom};
+use std::io::BufReader;
 use std::sync::Arc;
 
 use serde::Serialize;
 use serde_json::Value as Json;
+use zip::result::ZipError;
 use zip::{CompressionMethod, ZipArchive};
 
 use super::edges;
@@ -13,7 +14,7 @@ use crate::cli::output::Report;
 use npyfs_base::error::{Error, Result};
 use npyfs_base::npy::parse::Header;
 use npyfs_base::printable;
-use npyfs_io::content::{Content, Slice, npy_header};
+use npyfs_io::content::{Content, Reader, Slice, npy_header};
 
 /// Bytes of a text that are looked at, and lines that are shown.
 const HEAD: usize = 4096;
@@ -157,11 +158,11 @@ pub(super) fn head(content: &dyn Content) -> Result<FileSummary> {
 
 /// Shows the arrays in an `.npz`.
 pub(super) fn archive(content: &Arc<dyn Content>) -> Result<FileSummary> {
-    let damaged = |e: zip::result::ZipError| Error::damaged(format!("not a whole .npz file: {e}"));
-    let reader = io::BufReader::new(Reader {
-        content: content.clone(),
-        at: 0,
-    });
+    let damaged = |e: ZipError| match e {
+        ZipError::Io(e) if Error::inside(&e).is_some() => e.into(),
+        e => Error::damaged(format!("not a whole .npz file: {e}")),
+    };
+    let reader = BufReader::new(Reader::new(content.clone()));
     let mut archive = ZipArchive::new(reader).map_err(damaged)?;
     let mut members = Vec::new();
     for number in 0..archive.len().min(MEMBERS) {
@@ -199,35 +200,6 @@ pub(super) fn archive(content: &Arc<dyn Content>) -> Result<FileSummary> {
         count: archive.len() as u64,
         ..FileSummary::default()
     })
-}
-
-/// A content as a stream.
-struct Reader {
-    content: Arc<dyn Content>,
-    at: u64,
-}
-
-impl Read for Reader {
-    fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
-        let left = self.content.len().saturating_sub(self.at);
-        let len = usize::try_from(left).unwrap_or(usize::MAX).min(buf.len());
-        let read = self.content.read_at(self.at, &mut buf[..len]);
-        read.map_err(|e| io::Error::other(e.message))?;
-        self.at += len as u64;
-        Ok(len)
-    }
-}
-
-impl Seek for Reader {
-    fn seek(&mut self, to: SeekFrom) -> io::Result<u64> {
-        let at = match to {
-            SeekFrom::Start(at) => Some(at),
-            SeekFrom::End(by) => self.content.len().checked_add_signed(by),
-            SeekFrom::Current(by) => self.at.checked_add_signed(by),
-        };
-        self.at = at.ok_or_else(|| io::Error::from(io::ErrorKind::InvalidInput))?;
-        Ok(self.at)
-    }
 }
 
 #[cfg(test)]

@@ -18,7 +18,7 @@ use crate::store::encode::contents::SpooledFile;
 use crate::tree::VirtualFile;
 use npyfs_base::error::{Error, Result};
 use npyfs_base::npy::parse;
-use npyfs_io::content::{Concat, Content, InMemory, Lazy, Slice, read};
+use npyfs_io::content::{Concat, Content, InMemory, Lazy, Reader, Slice, read};
 use npyfs_io::file::Ownership;
 
 /// Bytes that are read at once for a checksum.
@@ -287,7 +287,7 @@ const _: () = assert!(BLOCK >= parse::LONGEST_HEADER);
 /// Returns the error for a file that is not an archive or cannot be read.
 fn unreadable(error: ZipError) -> Error {
     match error {
-        ZipError::Io(e) if e.raw_os_error().is_some() => e.into(),
+        ZipError::Io(e) if Error::inside(&e).is_some() => e.into(),
         other => invalid(format!("not a whole .npz file: {other}")),
     }
 }
@@ -300,9 +300,8 @@ pub(crate) fn archive_members(
     wanted: &[&str],
 ) -> Result<HashMap<String, Arc<dyn Content>>> {
     let room = Arc::new(AtomicU64::new(LONGEST_LIST));
-    let mut archive = ZipArchive::new(Cursor {
-        content: file.clone(),
-        at: 0,
+    let mut archive = ZipArchive::new(Limited {
+        reader: Reader::new(file.clone()),
         room: room.clone(),
     })
     .map_err(unreadable)?;
@@ -367,52 +366,73 @@ fn inflate(base: &dyn Base, member: &mut impl Read, size: u64) -> Result<Arc<dyn
 }
 
 fn damaged(error: io::Error) -> Error {
-    match error.raw_os_error() {
-        Some(_) => error.into(),
+    match Error::inside(&error) {
+        Some(own) => own.clone(),
         None => invalid(format!("damaged .npz: {error}")),
     }
 }
 
-/// A content as a reader for the zip library.
-struct Cursor {
-    content: Arc<dyn Content>,
-    at: u64,
+/// A reader of at most so many bytes, wherever they are.
+struct Limited {
+    reader: Reader,
     /// The remaining number of bytes that may be read.
     room: Arc<AtomicU64>,
 }
 
-impl Read for Cursor {
+impl Read for Limited {
     fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
-        let left = self.content.len().saturating_sub(self.at);
-        let len = usize::try_from(left).unwrap_or(usize::MAX).min(buf.len());
-        let place = buf.get_mut(..len).unwrap_or_default();
+        let len = self.reader.read(buf)?;
         let room = self.room.load(Ordering::Relaxed);
         let Some(room) = room.checked_sub(len as u64) else {
             return Err(io::Error::other("its list of members is too long"));
         };
         self.room.store(room, Ordering::Relaxed);
-        let read = self.content.read_at(self.at, place);
-        read.map_err(|e| io::Error::from_raw_os_error(e.errno()))?;
-        self.at += len as u64;
         Ok(len)
     }
 }
 
-impl Seek for Cursor {
+impl Seek for Limited {
     fn seek(&mut self, to: SeekFrom) -> io::Result<u64> {
-        let at = match to {
-            SeekFrom::Start(at) => Some(at),
-            SeekFrom::End(by) => self.content.len().checked_add_signed(by),
-            SeekFrom::Current(by) => self.at.checked_add_signed(by),
-        };
-        self.at = at.ok_or(io::ErrorKind::InvalidInput)?;
-        Ok(self.at)
+        self.reader.seek(to)
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use npyfs_base::error::ErrorKind;
+
+    /// A content that cannot be read now.
+    struct Silent;
+
+    impl Content for Silent {
+        fn len(&self) -> u64 {
+            1000
+        }
+
+        fn read_at(&self, _: u64, _: &mut [u8]) -> Result<()> {
+            let kind = ErrorKind::Unreached(libc::ETIMEDOUT);
+            Err(Error::new(kind, "the host is silent"))
+        }
+    }
+
+    #[test]
+    fn an_archive_that_cannot_be_read_now_is_not_a_damaged_one() {
+        let opened = |content: Arc<dyn Content>| {
+            let room = Arc::new(AtomicU64::new(LONGEST_LIST));
+            let reader = Reader::new(content);
+            let archive = ZipArchive::new(Limited { reader, room });
+            archive.map(|_| ()).map_err(unreadable).unwrap_err()
+        };
+        let silent = opened(Arc::new(Silent));
+        let kind = ErrorKind::Unreached(libc::ETIMEDOUT);
+        assert_eq!(
+            (silent.kind, &*silent.message),
+            (kind, "the host is silent")
+        );
+        let damaged = opened(Arc::new(InMemory(vec![7; 1000])));
+        assert!(damaged.message.starts_with("not a whole .npz file: "));
+    }
 
     #[test]
     fn a_small_archive_has_the_size_its_records_say() {
