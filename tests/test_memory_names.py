@@ -162,7 +162,7 @@ def write_records(file, names):
     return {f"p_{7:07}.npy": np.array([(3, "seven"), (0, "")], [("n", "<i4"), ("text", "<U5")])}, names
 
 
-# The types of 4096 records are remembered whole; what a worker told of AnnData's attributes leaves holes in the heap.
+# What a worker told of the types of records and of AnnData's attributes leaves holes in the heap.
 @pytest.mark.parametrize("write, place, checkout, most", [
     (write_daf, "", None, MOST), (write_daf, "", "work", MOST), (write_anndata, "obs", None, MOST + 20), (write_records, "g", None, MOST + 170)],
     ids=["daf", "daf-writable", "anndata", "records"])

@@ -6,7 +6,7 @@ use std::io;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::Mutex;
 use rustix::fs::{FlockOperation, flock};
 use tempfile::{Builder, NamedTempFile, TempDir};
 
@@ -39,7 +39,7 @@ impl PrivateDir {
         let lock = NamedTempFile::new_in(dir.path())?;
         flock(lock.as_file(), FlockOperation::NonBlockingLockExclusive)?;
         let lock = lock.persist(dir.path().join(LOCK)).map_err(|e| e.error)?;
-        made().push(dir.path().to_owned());
+        MADE.lock().push(dir.path().to_owned());
         Ok(Self { dir, _lock: lock })
     }
 
@@ -51,17 +51,13 @@ impl PrivateDir {
 
 impl Drop for PrivateDir {
     fn drop(&mut self) {
-        made().retain(|made| made != self.path());
+        MADE.lock().retain(|made| made != self.path());
     }
-}
-
-fn made() -> MutexGuard<'static, Vec<PathBuf>> {
-    MADE.lock()
 }
 
 /// Removes this process's remaining directories: called at exit, when detached threads may still hold some.
 pub fn remove_all() {
-    for dir in made().drain(..) {
+    for dir in MADE.lock().drain(..) {
         // The process that creates the next one removes the rest.
         let _ = std::fs::remove_dir_all(dir);
     }

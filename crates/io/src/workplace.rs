@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::Mutex;
 use rustix::fs::{FlockOperation, flock};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
@@ -34,10 +34,6 @@ const PATIENCE: Duration = Duration::from_secs(5);
 /// The workplaces of this process.
 static OPEN: Mutex<Vec<PathBuf>> = Mutex::new(Vec::new());
 
-fn open_ones() -> MutexGuard<'static, Vec<PathBuf>> {
-    OPEN.lock()
-}
-
 /// A directory for new files that only its owner can enter.
 #[derive(Debug)]
 pub struct Workplace {
@@ -52,7 +48,7 @@ impl Workplace {
         sweep(parent);
         loop {
             // From here on, a signal handler waits until the directory is registered.
-            let mut open = open_ones();
+            let mut open = OPEN.lock();
             let number = NUMBER.fetch_add(1, Ordering::Relaxed);
             let name = format!("{PREFIX}{}-{number}", std::process::id());
             let path = std::path::absolute(parent.join(name))?;
@@ -82,13 +78,13 @@ impl Workplace {
 
     /// Renames a file or directory of the workplace to its final name. No signal interrupts this.
     pub fn name(&self, from: &Path, to: &Path) -> io::Result<()> {
-        let _open = open_ones();
+        let _open = OPEN.lock();
         rename_new(from, to)
     }
 
     /// Renames files of `WHOLE` to names beside the workplace, in this order: all of them or none.
     pub fn name_all(&self, names: &[&Path]) -> io::Result<()> {
-        let _open = open_ones();
+        let _open = OPEN.lock();
         let parent = self.path.parent().unwrap_or(Path::new("/"));
         let mut list = File::create_new(self.path.join(NAMING))?;
         for name in names {
@@ -111,7 +107,7 @@ impl Workplace {
 
 impl Drop for Workplace {
     fn drop(&mut self) {
-        let mut open = open_ones();
+        let mut open = OPEN.lock();
         // If this fails, the next export removes it.
         let _ = std::fs::remove_dir_all(&self.path);
         open.retain(|path| *path != self.path);
@@ -124,7 +120,7 @@ pub fn remove_on_signals(last: impl FnOnce() + Send + 'static) -> io::Result<()>
     let work = move || {
         if let Some(signal) = signals.forever().next() {
             // Held until the process ends, so that nothing new is created or renamed.
-            let open = open_ones();
+            let open = OPEN.lock();
             for path in open.iter() {
                 let start = std::time::Instant::now();
                 // Workers may still create files there.
@@ -305,7 +301,7 @@ mod tests {
                 std::fs::write(dir.path().join("new"), "y").unwrap();
                 std::fs::rename(dir.path().join("new"), dir.path().join("b")).unwrap();
             }
-            open_ones().retain(|path| path != work.path());
+            OPEN.lock().retain(|path| path != work.path());
             let path = work.path().to_owned();
             let Workplace { _lock, .. } = &work;
             flock(_lock, FlockOperation::Unlock).unwrap();

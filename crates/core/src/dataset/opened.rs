@@ -196,8 +196,7 @@ impl OpenStore {
         object: u64,
         take: impl FnOnce() -> Result<Measured>,
     ) -> Result<Arc<Measured>> {
-        let measures = || self.measures.lock();
-        if let Some(measured) = measures().get(&object) {
+        if let Some(measured) = self.measures.lock().get(&object) {
             return measured.clone();
         }
         let measured = take().map(Arc::new);
@@ -208,7 +207,7 @@ impl OpenStore {
             return measured;
         }
         // Room for all of them is not set aside: most stores have few, and many stores may be open.
-        let mut measures = measures();
+        let mut measures = self.measures.lock();
         measures.put(object, measured.clone());
         if measures.len() > MOST_MEASURES {
             measures.pop_lru();

@@ -365,14 +365,13 @@ impl Prefix {
         if newest == Ownership::UNKNOWN {
             return Ok(None);
         }
-        let known = || self.sets.lock();
-        let is_known = known().get(set) == Some(&newest);
+        let is_known = self.sets.lock().get(set) == Some(&newest);
         if !is_known {
             // A negative result is not remembered: the network may have failed.
             if !sets.is_set(set, Path::new(""), &self.context)? {
                 return Ok(None);
             }
-            known().insert(set.clone(), newest);
+            self.sets.lock().insert(set.clone(), newest);
         }
         let root = sets.set_root(set.clone(), Path::new(""), &self.context);
         let visible = set.visible();

@@ -74,14 +74,13 @@ impl Creator {
 
 impl CreatorWorker {
     fn ask(&self, file: &StoreFile, request: &Request) -> Result<Answer, H5Error> {
-        let idle = || self.idle.lock();
         let start = || {
             let arguments = (argument::WRITER, Some(self.dir.as_path()));
             WorkerProcess::start(&self.program, arguments)
         };
-        let kept = idle().take();
+        let kept = self.idle.lock().take();
         let (worker, answer) = ask_kept(kept, start, file, request).map_err(failed)?;
-        *idle() = Some(worker);
+        *self.idle.lock() = Some(worker);
         answer
     }
 }

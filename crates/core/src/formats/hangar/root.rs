@@ -352,8 +352,7 @@ impl SharedRepository {
     ) -> Result<Arc<SnapshotDirectory>> {
         let repository = &self.repository;
         let key = (place.clone(), head.unwrap_or_default().to_owned());
-        let kept = || self.kept.lock();
-        if let Some(directory) = kept().get(&key)
+        if let Some(directory) = self.kept.lock().get(&key)
             && directory.is_current()
         {
             return Ok(directory.clone());
@@ -365,7 +364,7 @@ impl SharedRepository {
         };
         let snapshot = Snapshot::new(repository, place.clone(), commit);
         let directory = Arc::new(SnapshotDirectory::new(snapshot));
-        kept().put(key, directory.clone());
+        self.kept.lock().put(key, directory.clone());
         Ok(directory)
     }
 

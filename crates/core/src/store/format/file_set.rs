@@ -7,6 +7,7 @@ use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use npyfs_base::error::Error;
 use npyfs_base::options::External;
 use npyfs_io::file::Ownership;
 use npyfs_io::remote::Listing;
@@ -193,8 +194,7 @@ impl FileSet {
     pub fn parts(&self, top: &Path, external: External) -> io::Result<BTreeMap<u64, Vec<SetFile>>> {
         let mut parts: BTreeMap<u64, Vec<SetFile>> = BTreeMap::new();
         if let Some(listing) = &self.elsewhere {
-            let entries = listing.entries();
-            let entries = entries.map_err(|e| io::Error::other(e.message))?;
+            let entries = listing.entries().map_err(Error::from)?;
             let prefix = String::from_utf8_lossy(&self.prefix);
             for name in entries.beginning(&prefix) {
                 if let Some(number) = self.number(name.as_bytes()) {

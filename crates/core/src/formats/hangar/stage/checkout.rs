@@ -222,8 +222,7 @@ impl Checkout {
             return Ok(None);
         }
         let staged = self.repository().staged()?;
-        let schemas = || self.schemas.lock();
-        if let Some((of, known)) = &*schemas()
+        if let Some((of, known)) = &*self.schemas.lock()
             && Arc::ptr_eq(of, &staged)
             && let Some(schema) = known.get(column)
         {
@@ -238,7 +237,7 @@ impl Checkout {
             schema: (*self.repository().schema(&found.schema)?).clone(),
             record: None,
         });
-        let mut known = schemas();
+        let mut known = self.schemas.lock();
         if !matches!(&*known, Some((of, _)) if Arc::ptr_eq(of, &staged)) {
             *known = Some((staged, Schemas::new()));
         }
