@@ -50,7 +50,7 @@ struct ShownFiles {
 }
 
 impl ShownFiles {
-    fn read_only(root: Arc<dyn Directory>) -> Self {
+    fn new(root: Arc<dyn Directory>) -> Self {
         Self {
             root,
             writer: None,
@@ -133,13 +133,13 @@ impl Fs {
                 let every = context.options.follow.filter(|_| base.handle().is_none());
                 let Some(every) = every else {
                     let root = layers::committed(base, context, formats, checkouts)?;
-                    return Ok(ShownFiles::read_only(root));
+                    return Ok(ShownFiles::new(root));
                 };
                 let (root, follower) = Follower::start(base, context, formats, checkouts, every)?;
                 let _ = context.following.set(Box::new(follower.report()));
                 Ok(ShownFiles {
                     follower: Some(follower),
-                    ..ShownFiles::read_only(root)
+                    ..ShownFiles::new(root)
                 })
             },
         )
@@ -171,7 +171,7 @@ impl Fs {
                 let root = View::over(base, context, formats, layers).root();
                 Ok(ShownFiles {
                     at: Some(at.to_owned()),
-                    ..ShownFiles::read_only(root)
+                    ..ShownFiles::new(root)
                 })
             },
         )
@@ -197,7 +197,7 @@ impl Fs {
             |base, context| {
                 check_name(name)?;
                 if base.handle().is_some() {
-                    return Ok(ShownFiles::read_only(base));
+                    return Ok(ShownFiles::new(base));
                 }
                 let seen = checkouts.open_to_read(name)?;
                 let dir = seen
@@ -205,13 +205,11 @@ impl Fs {
                     .last()
                     .map(|layer| layer.dir.path().to_string_lossy());
                 let read = json!({ "name": name, "dir": dir, "read_only": true });
+                let root = View::over(base, context, formats, seen.layers).root();
                 Ok(ShownFiles {
                     read: Some(read),
-                    root: View::over(base, context, formats, seen.layers).root(),
-                    writer: None,
                     held: seen.held,
-                    follower: None,
-                    at: None,
+                    ..ShownFiles::new(root)
                 })
             },
         )
@@ -236,13 +234,10 @@ impl Fs {
             |base, context| {
                 let target = target(base, context, formats, checkouts, name)?;
                 let writer = Arc::new(Writer::new(target));
+                let root = writer.root();
                 Ok(ShownFiles {
-                    root: writer.root(),
                     writer: Some(writer),
-                    held: None,
-                    read: None,
-                    follower: None,
-                    at: None,
+                    ..ShownFiles::new(root)
                 })
             },
         )
