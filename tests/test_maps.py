@@ -44,6 +44,10 @@ def touch(seed):
         i, n = chosen.randrange(count), chosen.choice([1, 1, 1, 2, 8, 40])
         part = np.s_[i:i + n] if chosen.random() < 0.8 else np.s_[i:i + n, -1:]
         np.testing.assert_array_equal(mapped[part], real[part])
+    # From the end on, row by row: what a reader goes on with lies in front of what it was given.
+    end = chosen.randrange(count // 2, count)
+    for i in range(end, end - count // 4, -1):
+        np.testing.assert_array_equal(mapped[i], real[i])
     column = (slice(None, None, chosen.randrange(1, 9)), chosen.randrange(real.shape[1]))
     np.testing.assert_array_equal(mapped[column], real[column])
 

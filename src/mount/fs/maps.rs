@@ -4,7 +4,8 @@
 //! The kernel reads *around* a page that is touched in a map, by as much as it reads ahead in a file: 2 MiB of which a
 //! sample is 12 KiB. So a file that is probably mapped is opened with the least read-ahead, a page; the kernel then
 //! asks for the page that was touched and nothing else, and is given the rest of the row of the first axis with it. A
-//! reader that goes on in order is given more each time.
+//! reader that goes on in order is given more each time, in either direction: glibc copies memory from its end where
+//! the source and the target begin almost alike in their pages.
 //!
 //! Tables have extents, their columns, and are mapped: every open of one is by page, and a page that is touched brings
 //! its window of the column.
@@ -82,8 +83,7 @@ pub(super) struct PageReads {
 /// The bytes that the kernel was given last.
 #[derive(Default)]
 struct LastGiven {
-    end: u64,
-    len: u64,
+    range: Range<u64>,
     run: Run,
 }
 
@@ -102,6 +102,8 @@ struct Run {
     /// What runs are given at first, and for how many of them this holds.
     expected: u64,
     left: u32,
+    /// The last run that went on did so towards the beginning of the file.
+    is_backward: bool,
 }
 
 impl Run {
@@ -124,8 +126,9 @@ impl Run {
     }
 
     /// Notes that the run is given more.
-    fn goes_on(&mut self, len: u64) {
+    fn goes_on(&mut self, len: u64, is_backward: bool) {
         self.given = self.given.saturating_add(len);
+        self.is_backward = is_backward;
     }
 }
 
@@ -174,29 +177,35 @@ impl PageReads {
         asked: Range<u64>,
         size: u64,
     ) -> Range<u64> {
-        let (end, len) = {
-            let last = self.last.lock();
-            (last.end, last.len)
-        };
-        let in_order = len > 0 && (end..=end.saturating_add(len)).contains(&asked.start);
+        let mut last = self.last.lock();
+        let Range { start, end } = last.range;
+        let len = end - start;
+        let is_next = len > 0 && (end..=end.saturating_add(len)).contains(&asked.start);
+        let is_before = len > 0 && (start.saturating_sub(len)..=start).contains(&asked.end);
         let wanted = if !asked.start.is_multiple_of(page) || size >= LONG {
             asked
-        } else if in_order {
+        } else if is_next || is_before {
             let factor = if content.is_costly() { 2 } else { 8 };
             let len = (factor * len).clamp(size, LARGEST) / page * page;
-            self.last.lock().run.goes_on(len);
-            asked.start..asked.start.saturating_add(len).max(asked.end)
+            last.run.goes_on(len, is_before);
+            match is_before {
+                true => asked.end.saturating_sub(len).min(asked.start)..asked.end,
+                false => asked.start..asked.start.saturating_add(len).max(asked.end),
+            }
         } else if size == page {
             let row = self.row(content, page, &asked);
-            let given = self.last.lock().run.begin(row.end - row.start) / page * page;
-            let end = row.start.saturating_add(given).min(content.len());
-            row.start..end.next_multiple_of(page).max(row.end)
+            let given = last.run.begin(row.end - row.start) / page * page;
+            match last.run.is_backward {
+                true => row.end.saturating_sub(given).min(row.start)..row.end,
+                false => {
+                    let end = row.start.saturating_add(given).min(content.len());
+                    row.start..end.next_multiple_of(page).max(row.end)
+                }
+            }
         } else {
             asked
         };
-        let mut last = self.last.lock();
-        last.end = wanted.end;
-        last.len = wanted.end - wanted.start;
+        last.range = wanted.clone();
         wanted
     }
 
@@ -303,6 +312,31 @@ mod tests {
         assert_eq!(wanted(9004, 9006), 9004 * PAGE..9036 * PAGE);
         assert_eq!(wanted(100, 102), 100 * PAGE..102 * PAGE);
         assert_eq!(wanted(102, 134), 102 * PAGE..134 * PAGE);
+    }
+
+    #[test]
+    fn so_is_a_reader_from_the_end() {
+        let rows = array(10_000, 12288);
+        let reads = PageReads::new();
+        // Touches some pages from the last one on, and returns how many each request is given.
+        let run = |end: u64, pages: u64| {
+            let (mut at, mut given) = (end, Vec::new());
+            while at > end - pages {
+                let wanted = reads.wanted(&rows, PAGE, page(at - 1)).range;
+                given.push((wanted.end - wanted.start) / PAGE);
+                assert!(wanted.contains(&((at - 1) * PAGE)));
+                at = wanted.start / PAGE;
+            }
+            given
+        };
+        // Row 999 ends in page 3000.
+        assert_eq!(run(3000, 1000), [4, 32, 256, 256, 256, 256]);
+        assert_eq!(run(6000, 25), [4, 32]);
+        for end in [9000, 12_000, 15_000] {
+            assert_eq!(run(end, 25), [36], "{end}");
+        }
+        // Nothing lies before the first page.
+        assert_eq!(run(6, 6), [7]);
     }
 
     #[test]
