@@ -84,6 +84,7 @@ WORK = {
     "a[:256]": lambda opened, rows: once(opened, slice(256)),
     "200 x (open, a[i])": lambda opened, rows: loader(opened, picked(200, rows, 3)),
     "250 random a[i]": lambda opened, rows: one_by_one(opened, picked(250, rows, os.getpid())),
+    "1000 rows in reverse": lambda opened, rows: once(opened, *range(rows // 2, rows // 2 - 1000, -1)),
     "a column": lambda opened, rows: once(opened, (slice(None), 7)),
     "1000 rows in order": lambda opened, rows: once(opened, slice(50_000, 51_000)),
 }

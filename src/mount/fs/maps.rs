@@ -177,6 +177,8 @@ impl PageReads {
         asked: Range<u64>,
         size: u64,
     ) -> Range<u64> {
+        // May read the header: not with the lock held.
+        let row = (size == page).then(|| self.row(content, page, &asked));
         let mut last = self.last.lock();
         let Range { start, end } = last.range;
         let len = end - start;
@@ -192,8 +194,7 @@ impl PageReads {
                 true => asked.end.saturating_sub(len).min(asked.start)..asked.end,
                 false => asked.start..asked.start.saturating_add(len).max(asked.end),
             }
-        } else if size == page {
-            let row = self.row(content, page, &asked);
+        } else if let Some(row) = row {
             let given = last.run.begin(row.end - row.start) / page * page;
             match last.run.is_backward {
                 true => row.end.saturating_sub(given).min(row.start)..row.end,
