@@ -20,8 +20,8 @@ use std::path::Path;
 use serde_bytes::ByteBuf;
 
 use crate::protocol::{
-    Answer, Attribute, ChunkRun, DatasetMap, Details, FirstMember, GroupMembers, GroupPath,
-    GroupScan, H5Error, LmdbRequest, Maps, ObjectTimes, PackedValues, Request, Resolved, Sandbox,
+    Answer, Attribute, DatasetMap, Details, FirstMember, GroupMembers, GroupPath, GroupScan,
+    H5Error, LmdbRequest, Maps, ObjectTimes, PackedValues, Request, Resolved, Sandbox,
     ScannedMember, Sink, Targets, TextMeasure,
 };
 use access::Reach;
@@ -374,16 +374,6 @@ impl H5 {
     pub fn whole_map(&self, file: &StoreFile, dataset: u64) -> Result<DatasetMap, H5Error> {
         let whole = true;
         ask!(self, file, Request::Map { dataset, whole }, Map)
-    }
-
-    /// Returns the chunks at places of the grid of a dataset, with others that the same nodes of the index name.
-    pub fn chunks(
-        &self,
-        file: &StoreFile,
-        dataset: u64,
-        places: Vec<u64>,
-    ) -> Result<Vec<ChunkRun>, H5Error> {
-        ask!(self, file, Request::Chunks { dataset, places }, Chunks)
     }
 
     /// Returns all that the header of an object says.

@@ -15,11 +15,11 @@ mod text;
 mod wire;
 
 pub use answer::{
-    Answer, Attribute, Budget, ChunkRun, ChunkTable, DataSource, Dataset, DatasetMap, Details,
+    Answer, Attribute, Bounds, Budget, ChunkTable, DataSource, Dataset, DatasetMap, Details,
     Dimension, Dimensions, DirectChunks, FilterInfo, GroupMember, GroupMembers, GroupPath,
-    GroupScan, LOOKED_UP_FROM, LOOKUP_ROOM, MAX_SLOTS, Maps, ObjectTimes, RawPart, Reference,
-    References, Reservation, Resolved, SLOT_BYTES, ScannedMember, SequenceArray, Slot, Targets,
-    largest_stored,
+    GroupScan, IndexedChunks, LOOKED_UP_FROM, LOOKUP_ROOM, MAX_SLOTS, MIN_SUPERBLOCK, Maps,
+    ObjectTimes, RawPart, Reference, References, Reservation, Resolved, SLOT_BYTES, ScannedMember,
+    SequenceArray, Slot, Targets, damaged_table, largest_stored,
 };
 pub use create::{
     AttributeValue, CollectionRequest, CollectionRow, FilterSpec, MAX_SMALL_ATTRIBUTE,

@@ -3,17 +3,18 @@
 use std::collections::{HashMap, VecDeque};
 
 use super::attributes::attributes;
-use super::chunks::{self, Bounds, LookUps, MIN_SUPERBLOCK};
+use super::chunks;
 use super::dataset::{OpenDataset, bounded, is_available, shape_bytes};
 use super::ffi::{self, Failure, Id, LayoutKind, Links, NextLinks, ObjectKind, RawLink};
 use super::object_paths::Referrer;
 use super::types::{self, TypeCache, TypeError};
 use super::{dimensions, far, text};
 use npyfs_codec::Pipeline;
+use npyfs_hdf5::LookUps;
 use npyfs_hdf5::protocol::{
-    ChunkTable, DataSource, Dataset, DatasetMap, Details, DirectChunks, ElementType, FilterInfo,
-    FirstMember, GroupMember, GroupMembers, GroupPath, H5Error, LOOKED_UP_FROM, ObjectTimes,
-    RawPart, Resolved, SequenceArray, TIME, TIMES,
+    Bounds, ChunkTable, DataSource, Dataset, DatasetMap, Details, DirectChunks, ElementType,
+    FilterInfo, FirstMember, GroupMember, GroupMembers, GroupPath, H5Error, IndexedChunks,
+    LOOKED_UP_FROM, MIN_SUPERBLOCK, ObjectTimes, RawPart, Resolved, SequenceArray, TIME, TIMES,
 };
 use npyfs_io::file::StoreFile;
 
@@ -382,7 +383,7 @@ pub(super) fn map(
         }
     }
     if let (LayoutKind::Chunked, Some(far)) = (layout, file.far()) {
-        far::warm_index(far, file_size, dataset.addr).map_err(far::not_fetched)?;
+        far::warm_index(far, file_size, dataset.addr).map_err(H5Error::not_fetched)?;
     }
     // The call reads the whole index.
     let stored = ffi::storage_size(id);
@@ -453,34 +454,10 @@ pub(super) fn map(
 struct Readable {
     pipeline: Pipeline,
     fill: Vec<u8>,
-    shape: Vec<u64>,
-    max: Vec<u64>,
-    chunk: Vec<u64>,
-    bounds: Bounds,
+    chunks: IndexedChunks,
 }
 
 impl Readable {
-    /// Returns the index of the chunks, if there are `least` of them.
-    fn look_ups(
-        &self,
-        file: &StoreFile,
-        dataset: &OpenDataset,
-        least: usize,
-    ) -> Result<Option<LookUps>, H5Error> {
-        // The addresses of a file of several members are not those of its bytes.
-        if dataset.layout.is_some() {
-            return Ok(None);
-        }
-        let extent = (&*self.shape, &*self.max);
-        LookUps::new(
-            (file, dataset.addr),
-            extent,
-            &self.chunk,
-            &self.bounds,
-            least,
-        )
-    }
-
     /// Returns the table of the chunks, which is left out if there are very many and `look_up` is set. `None` if
     /// libhdf5 must read the index.
     fn table(
@@ -497,9 +474,13 @@ impl Readable {
             // What a worker reads of a remote file is fetched in larger parts for libhdf5.
             (Some(_), false) => return Ok(None),
         };
-        match self.look_ups(file, dataset, least)? {
+        // The addresses of a file of several members are not those of its bytes.
+        if dataset.layout.is_some() {
+            return Ok(None);
+        }
+        match LookUps::open(file, &self.chunks, least)? {
             Some(index) if look_up && index.is_large() => Ok(Some(ChunkTable {
-                looked_up: true,
+                looked_up: Some(Box::new(self.chunks.clone())),
                 ..ChunkTable::default()
             })),
             Some(index) => index.whole(file),
@@ -516,25 +497,6 @@ impl Readable {
     }
 }
 
-/// Returns the index of the chunks of a dataset; `None` unless its map leaves the table out.
-pub(super) fn look_ups(
-    dataset: &OpenDataset,
-    file: &StoreFile,
-) -> Result<Option<LookUps>, H5Error> {
-    let plist = ffi::dataset_plist(&dataset.id)?;
-    let Some((shape, _)) = ffi::extent(&ffi::dataset_space(&dataset.id)?)? else {
-        return Ok(None);
-    };
-    if ffi::layout(&plist)? != LayoutKind::Chunked {
-        return Ok(None);
-    }
-    let chunk = ffi::chunk_shape(&plist, shape.len())?;
-    match readable(dataset, &plist, &chunk, file.identity.size)? {
-        Some(readable) => readable.look_ups(file, dataset, LOOKED_UP_FROM),
-        None => Ok(None),
-    }
-}
-
 /// Returns the data for reading chunks without libhdf5; `None` if that is not possible.
 fn direct(
     dataset: &OpenDataset,
@@ -546,8 +508,7 @@ fn direct(
         return Ok(None);
     };
     let place = |addr, len| flat(dataset, addr, len);
-    let extent = (&*readable.shape, &*readable.max);
-    let table = chunks::table(&dataset.id, extent, chunk, &readable.bounds, &place)?;
+    let table = chunks::table(&dataset.id, &readable.chunks, &place)?;
     Ok(table.map(|table| readable.direct(table)))
 }
 
@@ -584,10 +545,13 @@ fn readable(
     Ok(Some(Readable {
         pipeline,
         fill: ffi::fill_value(plist, &dataset.mem_type, element)?,
-        shape,
-        max,
-        chunk: chunk.to_vec(),
-        bounds,
+        chunks: IndexedChunks {
+            dataset: dataset.addr,
+            shape,
+            max,
+            chunk: chunk.to_vec(),
+            bounds,
+        },
     }))
 }
 

@@ -8,9 +8,9 @@ use std::sync::Arc;
 use lru::LruCache;
 use parking_lot::Mutex;
 
-use super::walk;
 use npyfs_base::error::{Error, ErrorKind};
-use npyfs_hdf5::protocol::{H5Error, Wire};
+use npyfs_hdf5::protocol::Wire;
+use npyfs_hdf5::walk;
 use npyfs_io::file::Far;
 
 /// The unit of requests in bytes; metadata lies close to other metadata.
@@ -34,14 +34,6 @@ const LARGE: u64 = 4 * BLOCK;
 
 /// The number of chunks of a dataset from which on the memory for their index is worth reopening the file.
 pub(super) const MANY_CHUNKS: usize = 16 << 10;
-
-/// Returns the error for bytes that did not arrive.
-pub(super) fn not_fetched(failure: Error) -> H5Error {
-    match failure.kind {
-        ErrorKind::Stale => H5Error::Stale,
-        _ => H5Error::NotFetched(failure.errno(), failure.message),
-    }
-}
 
 /// A file whose bytes the daemon has.
 pub(super) struct AskedFile {

@@ -33,7 +33,6 @@ mod syscalls;
 mod tables;
 mod text;
 mod types;
-mod walk;
 
 use std::ffi::OsStr;
 use std::io;

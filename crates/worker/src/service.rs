@@ -11,7 +11,6 @@ use std::sync::Arc;
 use lru::LruCache;
 
 use super::attributes::attributes;
-use super::chunks::LookUps;
 use super::dataset::{OpenDataset, bounded};
 use super::ffi::{self, Failure, Id};
 use super::lmdb::Environments;
@@ -45,7 +44,6 @@ struct ServedFile {
     /// The dataset whose index of chunks was fetched last.
     warm: Option<u64>,
     /// The dataset whose chunks were looked up last, and the index.
-    look_ups: Option<(u64, LookUps)>,
     /// The links that come next in the group that was listed part by part.
     ahead: Option<describe::LinksAhead>,
     file: Id,
@@ -116,7 +114,7 @@ impl Service {
             _ => false,
         };
         if let (true, Some(far)) = (begins, file.far()) {
-            far::warm(far, file.identity.size).map_err(far::not_fetched)?;
+            far::warm(far, file.identity.size).map_err(H5Error::not_fetched)?;
         }
         let mut answer = ffi::locked(|| {
             ffi::take_failure();
@@ -125,7 +123,7 @@ impl Service {
         // A failed fetch is no damage, and an answer that lacks the missing parts is no answer.
         if let Some(failure) = ffi::take_failure() {
             self.forget(&file.identity);
-            answer = Err(far::not_fetched(failure));
+            answer = Err(H5Error::not_fetched(failure));
         }
         if !file.is_unchanged() {
             self.forget(&file.identity);
@@ -238,9 +236,6 @@ impl Service {
                 // In a file that is being written, the ends of all chunks are checked.
                 let how = (file, !*whole && !open.endless);
                 Answer::Map(describe::map(open.dataset(*dataset)?, size, how)?)
-            }
-            Request::Chunks { dataset, places } => {
-                Answer::Chunks(open.look_ups(file, *dataset)?.find(file, places)?)
             }
             Request::Describe { object } => {
                 let id = ffi::open_object(&open.file, *object)?;
@@ -386,7 +381,6 @@ impl Service {
                 key,
                 ServedFile {
                     last: None,
-                    look_ups: None,
                     ahead: None,
                     warm: None,
                     file: id,
@@ -427,26 +421,10 @@ impl ServedFile {
         };
         if self.warm != Some(*dataset) {
             let warmed = far::warm_index(far, self.identity.size, *dataset);
-            warmed.map_err(far::not_fetched)?;
+            warmed.map_err(H5Error::not_fetched)?;
             self.warm = Some(*dataset);
         }
         Ok(())
-    }
-
-    fn look_ups(&mut self, file: &StoreFile, addr: u64) -> Result<&LookUps, H5Error> {
-        if self
-            .look_ups
-            .as_ref()
-            .is_none_or(|(known, _)| *known != addr)
-        {
-            let found = describe::look_ups(self.dataset(addr)?, file)?;
-            let found = found.ok_or_else(|| {
-                H5Error::Unsupported("the chunks of this dataset are not looked up".into())
-            })?;
-            self.look_ups = Some((addr, found));
-        }
-        let known = self.look_ups.as_ref().map(|(_, known)| known);
-        known.ok_or(H5Error::Stale)
     }
 
     fn dataset(&mut self, addr: u64) -> Result<&OpenDataset, H5Error> {

@@ -15,6 +15,10 @@ use npyfs_base::tuning::Tuning;
 /// The most blocks of which it is recorded how much was read.
 const MOST_PARTLY: usize = 1 << 14;
 
+/// One block is fetched ahead for so many that were read. With one for each, 3 MiB out of chunks of 12 KiB (gzip) took a
+/// fifth longer.
+const PART_AHEAD: u64 = 4;
+
 /// How often the number of blocks fetched ahead is doubled at most: no machine has more bytes.
 const MOST_DOUBLED: u32 = 16;
 
@@ -30,6 +34,8 @@ pub struct AccessPattern {
 struct State {
     /// The span of the bytes read, if any.
     span: Option<ReadSpan>,
+    /// The block at which the reader began or that it jumped to.
+    first: u64,
     /// The last block that was read, and how many of its bytes were.
     last: Option<u64>,
     of_last: u64,
@@ -83,6 +89,8 @@ impl ReadSpan {
 pub struct ReadStep {
     /// The block that is read.
     pub block: u64,
+    /// The number of blocks to fetch ahead of a reader that has read few.
+    pub least: u64,
     /// The most blocks to fetch ahead while the reader has not waited for one.
     pub depth: u64,
     /// The most blocks to fetch ahead.
@@ -161,13 +169,17 @@ impl AccessPattern {
                     return 0..0;
                 }
                 let depth = step.depth.saturating_mul(1 << state.doubled);
+                // A part of what was read: a reader of a slice does not pay for much behind the slice.
+                let part = (block + 1).saturating_sub(state.first) / PART_AHEAD;
                 let depth = depth.min(step.most).max(step.depth);
+                let depth = depth.min(part.max(step.least));
                 let from = state.asked.max(block + 1);
                 let to = (block + 1).saturating_add(depth).min(step.end).max(from);
                 state.asked = to;
                 from..to
             }
             _ => {
+                state.first = block;
                 state.last = Some(block);
                 state.of_last = 0;
                 state.asked = block + 1;
@@ -259,6 +271,7 @@ mod tests {
     fn reads(pattern: &AccessPattern, block: u64, end: u64, slack: u64) -> Range<u64> {
         pattern.reads(ReadStep {
             block,
+            least: 2,
             depth: 4,
             most: 16,
             end,
@@ -275,8 +288,8 @@ mod tests {
         assert!(reads(&s, 0, 100, 2).is_empty());
         assert!(reads(&s, 0, 100, 2).is_empty());
         assert!(s.is_in_order());
-        assert_eq!(reads(&s, 1, 100, 2), 2..6);
-        assert_eq!(reads(&s, 2, 100, 2), 6..7);
+        assert_eq!(reads(&s, 1, 100, 2), 2..4);
+        assert_eq!(reads(&s, 2, 100, 2), 4..5);
         assert!(s.is_settled());
         assert!(reads(&s, 1, 100, 2).is_empty());
         assert!(s.has_reached(2) && !s.has_reached(3));
@@ -290,19 +303,42 @@ mod tests {
     }
 
     #[test]
-    fn more_is_fetched_for_a_reader_who_waits_until_he_jumps() {
+    fn a_part_of_what_was_read_is_fetched_ahead() {
         let s = AccessPattern::default();
+        let ahead = |s: &AccessPattern, block| reads(s, block, 1000, 2).end - (block + 1);
         reads(&s, 0, 1000, 2);
-        assert_eq!(reads(&s, 1, 1000, 2), 2..6);
+        let found: Vec<u64> = (1..20).map(|block| ahead(&s, block)).collect();
+        assert_eq!(found[..10], [2; 10]);
+        assert_eq!(found[10..], [3, 3, 3, 3, 4, 4, 4, 4, 4]);
         s.waits();
-        assert_eq!(reads(&s, 2, 1000, 2), 6..11);
-        (0..100).for_each(|_| s.waits());
-        assert_eq!(reads(&s, 3, 1000, 2), 11..20);
+        s.waits();
+        let found: Vec<u64> = (20..70).map(|block| ahead(&s, block)).collect();
+        assert_eq!(found[..4], [5, 5, 5, 6]);
+        assert_eq!(found[43..], [16; 7]);
+        // What counts is read since the last jump.
         reads(&s, 500, 1000, 2);
         for block in 501..503 {
             reads(&s, block, 1000, 2);
         }
-        assert_eq!(reads(&s, 503, 1000, 2), 504..508);
+        assert_eq!(ahead(&s, 503), 2);
+    }
+
+    #[test]
+    fn more_is_fetched_for_a_reader_who_waits_until_he_jumps() {
+        let s = AccessPattern::default();
+        for block in 0..100 {
+            reads(&s, block, 1000, 2);
+        }
+        assert_eq!(reads(&s, 100, 1000, 2), 104..105);
+        s.waits();
+        assert_eq!(reads(&s, 101, 1000, 2), 105..110);
+        (0..100).for_each(|_| s.waits());
+        assert_eq!(reads(&s, 102, 1000, 2), 110..119);
+        reads(&s, 500, 1000, 2);
+        for block in 501..515 {
+            reads(&s, block, 1000, 2);
+        }
+        assert_eq!(reads(&s, 515, 1000, 2), 519..520);
     }
 
     #[test]
@@ -332,13 +368,13 @@ mod tests {
             (ahead, reads(&s, 8, 100, 8))
         };
         assert_eq!(taken(10), (0..0, 0..0));
-        assert_eq!(taken(60), (5..9, 9..13));
-        assert_eq!(taken(100), (5..9, 9..13));
+        assert_eq!(taken(60), (5..7, 9..11));
+        assert_eq!(taken(100), (5..7, 9..11));
         // The next block may begin anywhere in the last.
         let s = AccessPattern::default();
         reads(&s, 0, 100, 8);
         s.took(0, 10);
-        assert_eq!(reads(&s, 1, 100, 8), 2..6);
+        assert_eq!(reads(&s, 1, 100, 8), 2..4);
     }
 
     #[test]

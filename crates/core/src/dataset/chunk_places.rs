@@ -5,7 +5,9 @@
 //! table. Looked-up chunks are checked as those of a table are: no two share a byte. The table must agree with them. If two look-ups, or a look-up and
 //! the table, give different answers, all reads fail from then on. If the table is refused, libhdf5 reads the chunks.
 
+use std::collections::hash_map::Entry;
 use std::collections::{BTreeMap, HashMap};
+use std::ops::Range;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 
@@ -28,16 +30,15 @@ pub trait LookUp: Send + Sync {
     /// Returns the chunks at places of the grid, with others that the same nodes of the index name.
     fn find(&self, places: Vec<u64>) -> Result<Vec<ChunkRun>>;
 
-    /// Returns whether a look-up is answered sooner than a second one could be made beside it, for which a worker is
-    /// started. Such look-ups are made one after the other, and go on while the table is read.
+    /// Returns whether look-ups are so quick that they go on while a thread reads the table.
     fn is_quick(&self) -> bool;
 
     /// Returns for how many chunks of a table one look-up is made before the table is read: at least as many as take
     /// as long to read as the look-up.
     fn cost(&self) -> u64;
 
-    /// Returns the whole table; `beside` says that look-ups go on meanwhile.
-    fn whole(&self, beside: bool) -> Result<WholeTable>;
+    /// Returns the whole table.
+    fn whole(&self) -> Result<WholeTable>;
 }
 
 /// The outcome of a request for a whole table.
@@ -67,8 +68,6 @@ struct LookedUp {
     count: u64,
     look_up: Box<dyn LookUp>,
     known: Mutex<KnownChunks>,
-    /// Held during a quick look-up. Taken before `reading` and `known`.
-    finding: Mutex<()>,
     /// Held while the table is being read.
     reading: Mutex<()>,
     /// A thread reads the table.
@@ -79,9 +78,9 @@ struct LookedUp {
 struct KnownChunks {
     /// Chunks by their places, and whether they were read.
     slots: HashMap<u64, (Slot, bool)>,
-    /// The ends of the stored ranges by their starts.
-    ranges: BTreeMap<u64, u64>,
-    /// The numbers of chunks that were read, and of look-ups, since the table was tried last.
+    /// The ends of the stored extents by their starts. No two share a byte.
+    extents: BTreeMap<u64, u64>,
+    /// The numbers of chunks that were read, and of look-ups of single ones, since the table was tried last.
     read: u64,
     look_ups: u64,
     /// How often the table could not be had: after each time twice as much must be read until it is tried again.
@@ -125,36 +124,50 @@ impl KnownChunks {
         }
         if self.slots.len() + new > MOST_KNOWN {
             self.slots.clear();
-            self.ranges.clear();
+            self.extents.clear();
         }
+        // Chunks that lie one behind the other are one extent.
+        let mut extent = 0..0;
         for run in runs {
             for (place, slot) in (run.first..).zip(&run.slots) {
                 if place >= count {
                     return Err(Contradiction::Impossible);
                 }
-                self.add_one(place, *slot)?;
+                if !self.is_new(place, *slot)? || slot.size == 0 {
+                    continue;
+                }
+                if slot.addr != extent.end {
+                    self.add_extent(extent)?;
+                    extent = slot.addr..slot.addr;
+                }
+                extent.end = slot.addr.saturating_add(slot.size.into());
             }
         }
-        Ok(())
+        self.add_extent(extent)
     }
 
-    fn add_one(&mut self, place: u64, slot: Slot) -> std::result::Result<(), Contradiction> {
-        if let Some((known, _)) = self.slots.get(&place) {
-            return match *known == slot {
-                true => Ok(()),
-                false => Err(Contradiction::TwoAnswers),
-            };
-        }
+    /// Adds a chunk; returns whether it was not known.
+    fn is_new(&mut self, place: u64, slot: Slot) -> std::result::Result<bool, Contradiction> {
         // Impossible chunks are kept, too: a table is compared with them.
-        self.slots.insert(place, (slot, false));
-        if slot.size != 0 {
-            let end = slot.addr.saturating_add(slot.size.into());
-            let before = self.ranges.range(..end).next_back();
-            if before.is_some_and(|(_, &known)| known > slot.addr) {
-                return Err(Contradiction::Impossible);
+        match self.slots.entry(place) {
+            Entry::Vacant(new) => {
+                new.insert((slot, false));
+                Ok(true)
             }
-            self.ranges.insert(slot.addr, end);
+            Entry::Occupied(known) if known.get().0 == slot => Ok(false),
+            Entry::Occupied(_) => Err(Contradiction::TwoAnswers),
         }
+    }
+
+    fn add_extent(&mut self, extent: Range<u64>) -> std::result::Result<(), Contradiction> {
+        if extent.is_empty() {
+            return Ok(());
+        }
+        let before = self.extents.range(..extent.end).next_back();
+        if before.is_some_and(|(_, &known)| known > extent.start) {
+            return Err(Contradiction::Impossible);
+        }
+        self.extents.insert(extent.start, extent.end);
         Ok(())
     }
 
@@ -196,7 +209,6 @@ impl ChunkPlaces {
             count,
             look_up,
             known: Mutex::default(),
-            finding: Mutex::default(),
             reading: Mutex::default(),
             is_read_beside: AtomicBool::new(false),
         })))
@@ -247,7 +259,7 @@ impl ChunkPlaces {
             let much = looked_up.is_much(&known);
             drop(known);
             let has_table = much && looked_up.has_read_whole()?;
-            if !has_table && let Some(slot) = looked_up.find(&[place])? {
+            if !has_table && let Some(slot) = looked_up.find(&[place], false)? {
                 return Ok(slot);
             }
         }
@@ -256,8 +268,9 @@ impl ChunkPlaces {
         slot.copied().ok_or_else(outside)
     }
 
-    /// Looks up chunks together, unless they are known: at most [`TOGETHER`] of them.
-    pub fn prepare(&self, places: impl Iterator<Item = u64>) -> Result<()> {
+    /// Looks up chunks together, unless they are known: at most [`TOGETHER`] of them. A reader `in_order` needs few
+    /// look-ups, which do not count: its chunks do.
+    pub fn prepare(&self, places: impl Iterator<Item = u64>, in_order: bool) -> Result<()> {
         let Some(looked_up) = self.look_ups() else {
             return Ok(());
         };
@@ -279,14 +292,14 @@ impl ChunkPlaces {
         }
         match missing.is_empty() {
             true => Ok(()),
-            false => looked_up.find(&missing).map(drop),
+            false => looked_up.find(&missing, in_order).map(drop),
         }
     }
 
     /// Reads the whole table.
     pub fn prepare_all(&self) -> Result<()> {
         match self.look_ups() {
-            Some(looked_up) => looked_up.read_whole(false).map(drop),
+            Some(looked_up) => looked_up.read_whole().map(drop),
             None => Ok(()),
         }
     }
@@ -301,27 +314,12 @@ impl LookedUp {
     }
 
     /// Looks up chunks, and returns the first of them; `None` if the table was read instead.
-    fn find(&self, places: &[u64]) -> Result<Option<Slot>> {
+    fn find(&self, places: &[u64], in_order: bool) -> Result<Option<Slot>> {
         let Some(&first) = places.first() else {
             return Ok(None);
         };
         if places.iter().any(|&place| place >= self.count) {
             return Err(outside());
-        }
-        let is_quick = self.look_up.is_quick();
-        let _one = is_quick.then(|| self.finding.lock());
-        if is_quick {
-            // The thread before may have found them.
-            let mut known = self.known.lock();
-            known.check()?;
-            if self.whole.get().is_some() {
-                return Ok(None);
-            }
-            if places[1..].iter().all(|&place| known.get(place).is_some())
-                && let Some(slot) = known.get(first)
-            {
-                return Ok(Some(slot));
-            }
         }
         let found = match self.look_up.find(places.to_vec()) {
             Ok(found) => found,
@@ -335,7 +333,7 @@ impl LookedUp {
             // Another thread read the table meanwhile, which was not compared with these chunks.
             return Ok(None);
         }
-        known.look_ups += 1;
+        known.look_ups += u64::from(!in_order);
         match known.add(&found, self.count) {
             Ok(()) => {}
             Err(Contradiction::TwoAnswers) => {
@@ -359,7 +357,7 @@ impl LookedUp {
 
     /// Reads the table after a look-up that failed or cannot be right.
     fn settle(&self, e: Error) -> Result<Option<Slot>> {
-        match self.read_whole(false)? {
+        match self.read_whole()? {
             true => Ok(None),
             false => Err(self.refuse(e)),
         }
@@ -371,17 +369,17 @@ impl LookedUp {
         e
     }
 
-    /// Reads the whole table, or has a thread read it if look-ups are quick: reading the table takes as long as hundreds
+    /// Reads the whole table, or has a thread read it if look-ups are quick: reading the table takes as long as very many
     /// of them. Returns `false` if there is no table yet.
     fn has_read_whole(self: &Arc<Self>) -> Result<bool> {
         if !self.look_up.is_quick() {
-            return self.read_whole(false);
+            return self.read_whole();
         }
         if !self.is_read_beside.swap(true, Ordering::AcqRel) {
             let own = self.clone();
             let started = thread::spawn("chunk-table", move || {
                 // Readers meet a failure that lasts in their look-ups, or in the state.
-                if own.read_whole(true).is_err() {
+                if own.read_whole().is_err() {
                     own.known.lock().begin_again();
                 }
                 own.is_read_beside.store(false, Ordering::Release);
@@ -396,13 +394,13 @@ impl LookedUp {
 
     /// Reads the whole table, and compares it with the chunks that are known. Returns `false` if there is no table at
     /// the moment.
-    fn read_whole(&self, beside: bool) -> Result<bool> {
+    fn read_whole(&self) -> Result<bool> {
         let _one = self.reading.lock();
         self.known.lock().check()?;
         if self.whole.get().is_some() {
             return Ok(true);
         }
-        let table = match self.look_up.whole(beside)? {
+        let table = match self.look_up.whole()? {
             WholeTable::Table(table) => table,
             WholeTable::Missing => {
                 self.known.lock().begin_again();
@@ -423,7 +421,7 @@ impl LookedUp {
             return Err(two_answers());
         }
         known.slots = HashMap::new();
-        known.ranges = BTreeMap::new();
+        known.extents = BTreeMap::new();
         let _ = self.whole.set(table);
         Ok(true)
     }
@@ -494,10 +492,9 @@ mod tests {
             COST
         }
 
-        fn whole(&self, beside: bool) -> Result<WholeTable> {
+        fn whole(&self) -> Result<WholeTable> {
             self.read.fetch_add(1, Ordering::Relaxed);
             let _held = self.held.lock();
-            assert!(self.quick || !beside);
             if self.unreadable {
                 return Err(Error::new(ErrorKind::Os(libc::EIO), "failed"));
             }
@@ -532,13 +529,13 @@ mod tests {
         assert_eq!(places.get(7).unwrap(), slot(7));
         assert_eq!(places.get(8).unwrap(), Slot::default());
         assert_eq!(counts(), (1, 0));
-        places.prepare(1000..1500).unwrap();
+        places.prepare(1000..1500, false).unwrap();
         assert!((1000..1500).all(|place| places.get(place).unwrap() == slot(place)));
         assert_eq!(counts(), (2, 0));
         assert!(places.get(COUNT).is_err() && places.table().is_none());
         assert_eq!(places.weight(), 16 * COUNT as usize);
         for start in (10_000..20_000).step_by(1000) {
-            places.prepare(start..start + 1000).unwrap();
+            places.prepare(start..start + 1000, false).unwrap();
         }
         assert_eq!(counts().1, 1);
         assert!((0..COUNT).all(|place| places.get(place).unwrap() == slot(place)));
@@ -560,7 +557,7 @@ mod tests {
                 scope.spawn(|| {
                     together.wait();
                     assert_eq!(places.get(7).unwrap(), slot(7));
-                    places.prepare(500..510).unwrap();
+                    places.prepare(500..510, false).unwrap();
                 });
             }
         });
@@ -573,7 +570,7 @@ mod tests {
         let (looked_up, read) = (index.looked_up.clone(), index.read.clone());
         let places = places(index);
         for place in (0..COUNT).step_by(50) {
-            places.prepare(std::iter::once(place)).unwrap();
+            places.prepare(std::iter::once(place), false).unwrap();
             assert_eq!(places.get(place).unwrap(), slot(place));
         }
         assert_eq!(read.load(Ordering::Relaxed), 1);
@@ -608,7 +605,7 @@ mod tests {
         look_up_until_read(&places, &read, 0);
         assert!(looked_up.load(Ordering::Relaxed) as u64 > COUNT / COST);
         for place in (7..COUNT).step_by(500) {
-            places.prepare(std::iter::once(place)).unwrap();
+            places.prepare(std::iter::once(place), false).unwrap();
             assert_eq!(places.get(place).unwrap(), slot(place));
         }
         assert!(places.table().is_none());
@@ -695,7 +692,7 @@ mod tests {
         assert!(places.prepare_all().is_err() && !places.is_refused());
         for place in [300, 303, 900] {
             assert_eq!(places.get(place).unwrap_err().kind, ErrorKind::Damaged);
-            assert!(places.prepare(std::iter::once(place)).is_err());
+            assert!(places.prepare(std::iter::once(place), false).is_err());
         }
     }
 
@@ -775,10 +772,10 @@ mod tests {
             ..Index::default()
         });
         for start in (0..COUNT - 1000).step_by(1000) {
-            places.prepare(start..start + 1000).unwrap();
+            places.prepare(start..start + 1000, false).unwrap();
             assert!((start..start + 1000).all(|place| places.get(place).unwrap() == slot(place)));
             let known = places.look_ups().unwrap().known.lock();
-            assert!(known.slots.len() <= MOST_KNOWN && known.ranges.len() <= MOST_KNOWN);
+            assert!(known.slots.len() <= MOST_KNOWN && known.extents.len() <= MOST_KNOWN);
         }
         assert!(!places.is_refused() && places.table().is_none());
     }

@@ -17,13 +17,16 @@ pub const LARGEST: u64 = 1 << 30;
 
 /// The smallest stored size in bytes for which a separate read is worthwhile: smaller chunks lie close to others that
 /// may also be wanted.
-const LARGE: usize = 128 << 10;
+const LARGE: u64 = 128 << 10;
 
 /// The most bytes between chunks that are read with them.
 const GAP: u64 = 16 << 10;
 
 /// The most bytes that are read for chunks together: the file says how long a stored chunk is.
 const MOST_TOGETHER: u64 = 2 << 20;
+
+/// The most bytes that are read together for a block, if no chunk of the block is larger.
+const MOST_OF_A_BLOCK: usize = 512 << 10;
 
 /// The chunks of one dataset.
 pub struct Chunks {
@@ -56,38 +59,34 @@ pub struct Source<'a> {
 }
 
 impl Source<'_> {
-    /// Returns the bytes of a chunk that must come from the disk, if that is worth checking.
-    fn missing(&self, slot: Slot) -> Option<Range<u64>> {
+    /// Returns the stored bytes that must come from the disk, if that is worth checking.
+    fn missing(&self, stored: &Range<u64>) -> Option<Range<u64>> {
         // A smaller buffer need not be aligned, and a smaller read is not worthwhile.
-        let size = slot.size as usize;
-        let worth_it = size >= LARGE || (self.streaming && size >= SMALLEST);
+        let size = stored.end - stored.start;
+        let worth_it = size >= LARGE || (self.streaming && size >= SMALLEST as u64);
         let worth_it = worth_it && !self.growing;
         worth_it
-            .then(|| self.file.direct_range(slot.addr, u64::from(slot.size)))
+            .then(|| self.file.direct_range(stored.start, size))
             .flatten()
     }
 
-    /// The stored bytes at an offset in a buffer.
-    fn stored<T>(
-        &self,
-        slot: Slot,
-        missing: Option<Range<u64>>,
-        use_: impl FnOnce(&[u8]) -> Result<T>,
-    ) -> Result<T> {
-        let addr = slot.addr;
+    /// Reads stored bytes for `use_`.
+    fn stored<T>(&self, stored: Range<u64>, use_: impl FnOnce(&[u8]) -> Result<T>) -> Result<T> {
+        let (addr, len) = (stored.start, usize_of(stored.end - stored.start)?);
         if self.growing {
-            let mut buffer = self.pool.take(slot.size as usize);
+            let mut buffer = self.pool.take(len);
             self.file.read_growing_at(&mut buffer, addr)?;
             return use_(&buffer);
         }
-        let large = slot.size as usize >= LARGE;
+        let missing = self.missing(&stored);
+        let large = len as u64 >= LARGE;
         let cold = missing.is_some();
         // The second read puts the bytes into the page cache, for the third.
         let range = missing.filter(|_| self.streaming || self.file.reads_once_directly(addr));
         if let Some(range) = range {
             let skip = usize_of(addr - range.start)?;
             let mut buffer = self.pool.take(usize_of(range.end - range.start)?);
-            let end = skip + slot.size as usize;
+            let end = skip + len;
             // A file system may fail to do what it claims to support: the normal path remains.
             if let Ok(got) = self.file.read_direct(&mut buffer, range.start)
                 && end <= got
@@ -95,11 +94,10 @@ impl Source<'_> {
                 return use_(&buffer[skip..end]);
             }
         }
-        let mut buffer: Buffer = self.pool.take(slot.size as usize);
-        match (large, cold) {
-            (false, _) => self.file.read_exact_at(&mut buffer, addr)?,
-            (true, true) => self.file.read_alone_at(&mut buffer, addr)?,
-            (true, false) => self.file.read_exact_at(&mut buffer, addr)?,
+        let mut buffer: Buffer = self.pool.take(len);
+        match large && cold {
+            true => self.file.read_alone_at(&mut buffer, addr)?,
+            false => self.file.read_exact_at(&mut buffer, addr)?,
         }
         use_(&buffer)
     }
@@ -133,6 +131,25 @@ fn range_of(slot: Slot) -> Range<u64> {
     slot.addr..slot.addr.saturating_add(u64::from(slot.size))
 }
 
+/// Returns how many of the first chunks are stored close together in at most `most` bytes, at least 1, and where.
+fn together(slots: &[Slot], most: u64) -> (usize, Range<u64>) {
+    let (mut all, mut sum) = (0..0, 0);
+    for (count, slot) in slots.iter().enumerate() {
+        let next = match (slot.size, all.end) {
+            (0, _) => continue,
+            (_, 0) => range_of(*slot),
+            _ => all.start..range_of(*slot).end,
+        };
+        let bytes = next.end.saturating_sub(next.start);
+        sum += u64::from(slot.size);
+        if count > 0 && (slot.addr < all.end || bytes > most || bytes > sum + GAP) {
+            return (count, all);
+        }
+        all = next;
+    }
+    (slots.len(), all)
+}
+
 fn usize_of(n: u64) -> Result<usize> {
     usize::try_from(n).map_err(|_| Error::damaged("too large for this machine"))
 }
@@ -144,7 +161,7 @@ impl Chunks {
         Self::with(shape, chunk, element, direct, None)
     }
 
-    /// Creates the chunks of a dataset. If its map has no table, they are looked up.
+    /// Creates the chunks of a dataset. If its map has no table, `look_up` looks them up.
     pub fn with(
         shape: &[u64],
         chunk: &[u64],
@@ -162,11 +179,11 @@ impl Chunks {
             table,
             fill,
         } = direct;
-        let (largest, stored, places) = if table.looked_up {
+        let (largest, stored, places) = if let Some(look_up) = look_up {
             let counts = shape.iter().zip(chunk).map(|(d, c)| d.div_ceil(*c));
             let count = counts.fold(1_u64, u64::saturating_mul);
             let largest = usize::try_from(largest_stored(len)).ok()?;
-            let places = ChunkPlaces::looked_up(table, count, look_up?);
+            let places = ChunkPlaces::looked_up(table, count, look_up);
             (largest, None, places)
         } else {
             let sizes = || table.slots.iter().map(|slot| slot.size);
@@ -200,6 +217,8 @@ impl Chunks {
             true => self
                 .slot(&self.first(start))
                 .map_or(0, |slot| slot.size as usize),
+            // Chunks of a block are read together.
+            false if !one => self.largest.max(len.min(MOST_OF_A_BLOCK)),
             // The size of a chunk that would have to be looked up is not waited for.
             false => self.largest,
         };
@@ -271,7 +290,7 @@ impl Chunks {
         }
         let places = || bounds.iter().map(|(start, _)| self.first(start));
         self.places
-            .prepare(places().map(|place| self.number(&place)))?;
+            .prepare(places().map(|place| self.number(&place)), false)?;
         let slots: Vec<Slot> = places()
             .map(|place| self.slot(&place))
             .collect::<Result<_>>()?;
@@ -303,7 +322,8 @@ impl Chunks {
     /// Looks up the chunks of a part of the dataset together, unless they are known.
     fn prepare(&self, start: &[u64], shape: &[u64]) -> Result<()> {
         let places = self.touched(start, shape);
-        self.places.prepare(places.map(|place| self.number(&place)))
+        self.places
+            .prepare(places.map(|place| self.number(&place)), false)
     }
 
     /// Reads the places of all chunks.
@@ -394,9 +414,8 @@ impl Chunks {
                 return Ok(());
             }
             self.places
-                .prepare(part.iter().map(|place| self.number(place)))?;
-            for place in part {
-                self.chunk(source, &place, &mut whole)?;
+                .prepare(part.iter().map(|place| self.number(place)), true)?;
+            self.chunks(source, &part, out.len(), &mut whole, |place, whole| {
                 for k in 0..rank {
                     let corner = place[k] * self.chunk[k];
                     from[k] = start[k].saturating_sub(corner);
@@ -408,9 +427,9 @@ impl Chunks {
                     start: &from,
                 };
                 let to = SlabPlace { shape, start: &to };
-                copy_hyperslab(&whole, from, out, to, &count, self.element)
-                    .ok_or_else(|| Error::damaged("a chunk does not fit the shape"))?;
-            }
+                copy_hyperslab(whole, from, out, to, &count, self.element)
+                    .ok_or_else(|| Error::damaged("a chunk does not fit the shape"))
+            })?;
         }
     }
 
@@ -431,6 +450,54 @@ impl Chunks {
         self.places.get(self.number(place))
     }
 
+    /// Decodes whole chunks into `whole` for `use_`, one after the other. Chunks that are stored close together are read
+    /// together: at most `most` bytes.
+    fn chunks(
+        &self,
+        source: Source<'_>,
+        places: &[Vec<u64>],
+        most: usize,
+        whole: &mut [u8],
+        mut use_: impl FnMut(&[u64], &[u8]) -> Result<()>,
+    ) -> Result<()> {
+        let slots: Vec<Slot> = places
+            .iter()
+            .map(|place| self.slot(place))
+            .collect::<Result<_>>()?;
+        let most = most.min(MOST_OF_A_BLOCK) as u64;
+        let (mut places, mut slots) = (places, &*slots);
+        while !places.is_empty() {
+            let (count, range) = match source.file.far() {
+                // Remote bytes have been fetched already.
+                Some(_) => (1, 0..0),
+                None => together(slots, most),
+            };
+            let (now, rest) = places.split_at(count);
+            if count == 1 {
+                self.chunk(source, &now[0], whole)?;
+                use_(&now[0], whole)?;
+            } else {
+                let at = range.start;
+                source.stored(range, |stored| {
+                    for (place, slot) in now.iter().zip(slots) {
+                        match slot.size {
+                            0 => repeat(&self.fill, 0, whole),
+                            size => {
+                                let stored = slice(stored, slot.addr - at, size as usize)?;
+                                self.decode(source.pool, stored, slot.mask, whole)
+                                    .map_err(|e| e.about(format!("chunk {place:?}")))?;
+                            }
+                        }
+                        use_(place, whole)?;
+                    }
+                    Ok(())
+                })?;
+            }
+            (places, slots) = (rest, &slots[count..]);
+        }
+        Ok(())
+    }
+
     /// Decodes one whole chunk into `out`; a chunk that is not stored yields the fill value.
     fn chunk(&self, source: Source<'_>, place: &[u64], out: &mut [u8]) -> Result<()> {
         let slot = self.slot(place)?;
@@ -441,7 +508,7 @@ impl Chunks {
         if u64::from(slot.size) > LARGEST {
             return Err(Error::damaged("a stored chunk of more than 1 GiB"));
         }
-        if let Some(far) = source.file.far().filter(|_| slot.size as usize >= LARGE) {
+        if let Some(far) = source.file.far().filter(|_| u64::from(slot.size) >= LARGE) {
             // The bytes are fetched in one request before other threads are asked to help: those must not wait for a
             // network.
             let stored = range_of(slot);
@@ -450,8 +517,7 @@ impl Chunks {
                 far.fetch(stored)?;
             }
         }
-        let missing = source.missing(slot);
-        source.stored(slot, missing, |stored| {
+        source.stored(range_of(slot), |stored| {
             self.decode(source.pool, stored, slot.mask, out)
                 .map_err(|e| e.about(format!("chunk {place:?}")))
         })

@@ -3,7 +3,6 @@
 //!
 //! A hyperslab is a box of an N-dimensional array. Pure arithmetic on bytes: no I/O.
 
-use npyfs_base::buffer::Buffer;
 use npyfs_base::error::{Error, ErrorKind, Result};
 
 /// Fills `buf` with the endless repetition of `pattern`, from `offset` on.
@@ -21,7 +20,7 @@ pub(super) fn repeat(pattern: &[u8], offset: u64, buf: &mut [u8]) {
 }
 
 /// Returns `len` bytes of a block from `at` on; fails if the block is too short.
-pub(super) fn slice(block: &Buffer, at: u64, len: usize) -> Result<&[u8]> {
+pub(super) fn slice(block: &[u8], at: u64, len: usize) -> Result<&[u8]> {
     let at = usize::try_from(at).map_err(|_| short())?;
     at.checked_add(len)
         .and_then(|end| block.get(at..end))

@@ -19,6 +19,9 @@ use npyfs_base::thread;
 use npyfs_base::tuning::Tuning;
 use npyfs_io::file::{Far, Then};
 
+/// The most bytes that the kernel requests for the header of a file.
+const FIRST_REQUEST: u64 = 16 << 10;
+
 /// Returns the criteria for sequential reading. Requests of the kernel may come in any order, and it reads ahead of
 /// single samples, too.
 pub fn order(context: &Context) -> Order {
@@ -134,9 +137,10 @@ impl BlockReader {
     pub(super) fn fetch(self: &Arc<Self>, offset: u64, len: u64) -> bool {
         let read = offset..offset.saturating_add(len);
         if !self.source.is_far() {
-            // Nothing is fetched here, so a reader that begins with the first byte counts as one in order.
+            // Nothing is fetched here, so a reader that begins with the first byte soon counts as one in order. The
+            // kernel's first request is made for a header, too, behind which samples may follow.
             let order = Order {
-                from_start: 0,
+                from_start: FIRST_REQUEST + 1,
                 ..order(&self.context)
             };
             return self.source.chunks().is_none()

@@ -5,8 +5,10 @@
 //! `cat`, `cp` and `sha256sum` do) windows are twice as large. The requests of a reader may be served concurrently, in
 //! any order.
 //!
-//! The blocks to fetch follow the last one read. Their number begins with a fixed number of bytes and grows while the
-//! reader has to wait for blocks in flight, within the room that the cache has beside the blocks being read.
+//! The blocks to fetch follow the last one read. At first there are few: a reader of a slice does not wait for a disk and
+//! processors that are busy with what comes behind the slice. Their number grows with what was read to a fixed number of
+//! bytes, and beyond while the reader has to wait for blocks in flight, within the room that the cache has beside the
+//! blocks being read.
 
 use std::ops::Range;
 
@@ -94,6 +96,7 @@ impl Prefetcher {
         let (depth, most) = self.depth(blocks);
         pattern.reads(ReadStep {
             block,
+            least: *self.tuning.ahead_blocks.start(),
             depth,
             most,
             end: blocks.count,

@@ -4,6 +4,7 @@
 //! uses one checks it against the file's size or a limit first.
 
 use std::collections::HashMap;
+use std::ops::{Range, RangeInclusive};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
@@ -12,6 +13,7 @@ use serde_bytes::ByteBuf;
 
 use super::edit::PublishedLinks;
 use super::element::{ElementType, Value};
+use super::error::H5Error;
 use super::lmdb::{PackedValues, TablesOutcome};
 use super::text::TextMeasure;
 use npyfs_base::npy::dtype::DType;
@@ -43,8 +45,6 @@ pub enum Answer {
     Resolved(Resolved),
     /// To `Request::Map`.
     Map(DatasetMap),
-    /// To `Request::Chunks`: the chunks, and others beside them.
-    Chunks(Vec<ChunkRun>),
     /// To `Request::Describe`.
     Details(Details),
     /// To `Request::Attributes`, in order of name.
@@ -280,10 +280,84 @@ pub struct ChunkTable {
     /// The chunks of the grid over the current shape, in C order.
     pub slots: Vec<Slot>,
     /// There are so many chunks that they are looked up, a few at a time: `slots` is empty.
-    pub looked_up: bool,
+    pub looked_up: Option<Box<IndexedChunks>>,
     /// The memory that is reserved for it.
     #[serde(skip)]
     pub room: Option<Arc<Reservation>>,
+}
+
+/// What is needed to look up chunks of a dataset in its index, without libhdf5.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct IndexedChunks {
+    /// The address of the dataset, without the user block.
+    pub dataset: u64,
+    /// The shape of the dataset, its largest shape (`u64::MAX`: unlimited), and that of a chunk.
+    pub shape: Vec<u64>,
+    /// See `shape`.
+    pub max: Vec<u64>,
+    /// See `shape`.
+    pub chunk: Vec<u64>,
+    /// The bounds that every chunk must keep.
+    pub bounds: Bounds,
+}
+
+/// The bounds that every stored chunk of a dataset must keep.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Bounds {
+    /// The size in bytes of a chunk before the filters.
+    pub chunk: u64,
+    /// The numbers of the filters in HDF5's registry, in the order of writing.
+    pub filters: Vec<i32>,
+    /// The range of the file that may hold chunks: behind its superblock, before its end.
+    pub file: Range<u64>,
+}
+
+/// The size in bytes of the shortest superblock (version 2 with the smallest addresses; format specification, section
+/// II.A).
+pub const MIN_SUPERBLOCK: u64 = 24;
+
+impl Bounds {
+    /// Checks the address, size and mask of a stored chunk.
+    ///
+    /// # Errors
+    ///
+    /// The chunk cannot be right.
+    pub fn check(&self, addr: u64, size: u64, mask: u32) -> Result<(), H5Error> {
+        let end = addr.checked_add(size);
+        if addr < self.file.start || end.is_none_or(|end| end > self.file.end) {
+            return Err(damaged_table("a chunk lies outside the file"));
+        }
+        let filters = u32::try_from(self.filters.len()).unwrap_or(u32::MAX);
+        if mask.checked_shr(filters).unwrap_or(0) != 0 {
+            return Err(damaged_table("a chunk skips a filter that there is not"));
+        }
+        if !self.sizes(mask).contains(&size) {
+            return Err(damaged_table("a chunk of a size that cannot be"));
+        }
+        Ok(())
+    }
+
+    /// Returns the possible sizes of a chunk that was stored with this mask.
+    fn sizes(&self, mask: u32) -> RangeInclusive<u64> {
+        const SHUFFLE: i32 = 2;
+        const FLETCHER32: i32 = 3;
+        const CHECKSUM: u64 = 4;
+        let mut exact = self.chunk;
+        let applied = |i: usize| i >= 32 || mask >> i & 1 == 0;
+        for (_, filter) in self.filters.iter().enumerate().filter(|(i, _)| applied(*i)) {
+            match *filter {
+                SHUFFLE => {}
+                FLETCHER32 => exact = exact.saturating_add(CHECKSUM),
+                _ => return 1..=largest_stored(self.chunk),
+            }
+        }
+        exact..=exact
+    }
+}
+
+/// Makes an error about a chunk table.
+pub fn damaged_table(why: &str) -> H5Error {
+    H5Error::Damaged(format!("chunk table: {why}"))
 }
 
 /// Bytes of the chunk tables of one mount, all together.
@@ -316,15 +390,6 @@ impl Drop for Reservation {
     fn drop(&mut self) {
         self.budget.0.fetch_sub(self.bytes, Relaxed);
     }
-}
-
-/// The chunks at consecutive places of a grid.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct ChunkRun {
-    /// The first place.
-    pub first: u64,
-    /// One chunk for each place.
-    pub slots: Vec<Slot>,
 }
 
 /// Returns the largest number of bytes that filters can make of a chunk of `len` bytes.

@@ -74,6 +74,14 @@ impl H5Error {
         Self::Damaged("answer to another request".into())
     }
 
+    /// Makes the error of bytes that lie elsewhere and did not arrive.
+    pub fn not_fetched(failure: Error) -> Self {
+        match failure.kind {
+            ErrorKind::Stale => Self::Stale,
+            _ => Self::NotFetched(failure.errno(), failure.message),
+        }
+    }
+
     /// Returns whether it says nothing about the file: what was learnt meanwhile may be wrong.
     pub fn is_passing(&self) -> bool {
         matches!(self, Self::Machine(..) | Self::NotFetched(..))

@@ -96,13 +96,6 @@ pub enum Request {
         /// The chunk table is wanted even if there are very many chunks.
         whole: bool,
     },
-    /// Asks for a few chunks of a dataset whose map has no table.
-    Chunks {
-        /// Address of the dataset.
-        dataset: u64,
-        /// The numbers of the chunks in the grid over the current shape, in C order.
-        places: Vec<u64>,
-    },
     /// Asks for everything that an object's header says, for people.
     Describe {
         /// Address of the object.
@@ -257,7 +250,6 @@ impl Request {
             // The request looks at other objects: a crash there must not cost the dataset.
             Self::Targets { dataset, .. } => *dataset ^ 1 << 61,
             Self::Map { dataset, .. }
-            | Self::Chunks { dataset, .. }
             | Self::Block { dataset, .. }
             | Self::Chunk { dataset, .. }
             | Self::MeasureText { dataset, .. }

@@ -339,7 +339,9 @@ impl Wire {
             return Err(invalid("chunk table too long"));
         }
         let len = slots * SLOT_BYTES as u64;
-        let looked_up = map.table_mut().is_some_and(|table| table.looked_up);
+        let looked_up = map
+            .table_mut()
+            .is_some_and(|table| table.looked_up.is_some());
         let needed = if looked_up { LOOKUP_ROOM } else { len };
         let room = self.tables.take(needed).map(Arc::new);
         let mut table = Vec::new();

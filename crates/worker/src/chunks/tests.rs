@@ -1,9 +1,13 @@
+use std::collections::HashSet;
 use std::path::Path;
 
 use hdf5::{Extent, SimpleExtents};
-use npyfs_base::error::Result as IoResult;
 
-use super::super::walk::index::lookup3;
+use npyfs_hdf5::LookUps;
+use npyfs_hdf5::protocol::{Bounds, MIN_SUPERBLOCK};
+use npyfs_hdf5::walk::index::lookup3;
+use npyfs_io::file::StoreFile;
+
 use super::*;
 
 #[test]
@@ -48,7 +52,7 @@ fn bounds(filters: &[i32]) -> Bounds {
 }
 
 fn refusal(stored: &[StoredChunk], filters: &[i32]) -> Option<String> {
-    let stored = stored.iter().map(Entry::from).collect();
+    let stored = stored.iter().map(entry).collect();
     let refused = check(stored, &bounds(filters)).err()?.to_string();
     refused.strip_prefix("chunk table: ").map(str::to_owned)
 }
@@ -87,7 +91,7 @@ fn sizes_that_cannot_be_are_refused() {
     let refused = |size, mask, filters: &[i32]| {
         let mut bounds = bounds(filters);
         bounds.file.end = u64::MAX;
-        check(vec![Entry::from(&chunk(0, 100, size, mask))], &bounds).is_err()
+        check(vec![entry(&chunk(0, 100, size, mask))], &bounds).is_err()
     };
     // Unfiltered, shuffled and checked chunks have one size; the mask counts.
     for (filters, mask, exact) in [
@@ -188,14 +192,17 @@ fn both(path: &Path) -> (Vec<Slot>, LookUps, StoreFile) {
             filters: filters.into_iter().map(|(id, ..)| id).collect(),
             file: MIN_SUPERBLOCK..file.identity.size,
         };
-        let extent = (&*shape, &*max);
-        let table = table(&dataset, extent, &chunk, &bounds, &|addr, _| Ok(addr));
-        let places = Places::new(&shape, &max, &chunk).unwrap();
-        let filtered = !bounds.filters.is_empty();
-        let (size, pages) = (file.identity.size, &mut FilePages(&file));
-        let index: IoResult<_> = Index::open(pages, (size, addr), places, filtered, bounds.chunk);
-        let index = index.unwrap().expect("a known index");
-        (table.unwrap().unwrap().slots, LookUps { index, bounds })
+        let chunks = IndexedChunks {
+            dataset: addr,
+            shape,
+            max,
+            chunk,
+            bounds,
+        };
+        let table = table(&dataset, &chunks, &|addr, _| Ok(addr));
+        let look_ups = LookUps::open(&file, &chunks, 0).unwrap();
+        let look_ups = look_ups.expect("a known index");
+        (table.unwrap().unwrap().slots, look_ups)
     });
     (slots, look_ups, file)
 }

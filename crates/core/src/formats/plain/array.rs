@@ -3,7 +3,7 @@
 mod chunks;
 
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Weak};
+use std::sync::{Arc, OnceLock, Weak};
 
 use serde_json::{Value as Json, json};
 
@@ -24,7 +24,10 @@ use crate::tree::info;
 use npyfs_base::error::{Error, ErrorKind, Result};
 use npyfs_base::npy;
 use npyfs_base::npy::dtype::DType;
-use npyfs_hdf5::{Attribute, ChunkRun, DataSource, Dataset, DatasetMap, ElementType, TextForm};
+use npyfs_hdf5::{
+    Attribute, ChunkRun, DataSource, Dataset, DatasetMap, ElementType, IndexedChunks, LookUps,
+    TextForm,
+};
 use npyfs_io::content::{Concat, Content, InMemory};
 use npyfs_io::file::Ownership;
 
@@ -211,14 +214,15 @@ impl ArrayFile {
                 let mut block = chunk;
                 block.extend(map.shape[map.rank..].iter().map(|&d| d.max(1)));
                 let chunks = grid(&block)?;
-                let look_up = || ChunkIndex {
-                    store: Arc::downgrade(&self.store),
-                    dataset: self.dataset.addr,
-                    path: self.path(),
-                    is_far: self.store.file.far().is_some(),
-                };
-                let direct = direct.and_then(|direct| {
-                    let look_up = direct.table.looked_up.then(look_up);
+                let direct = direct.and_then(|mut direct| {
+                    let look_up = direct.table.looked_up.take().map(|chunks| ChunkIndex {
+                        store: Arc::downgrade(&self.store),
+                        dataset: self.dataset.addr,
+                        chunks,
+                        look_ups: OnceLock::new(),
+                        path: self.path(),
+                        is_far: self.store.file.far().is_some(),
+                    });
                     let look_up = look_up.map(|look_up| Box::new(look_up) as Box<dyn LookUp>);
                     Chunks::with(&map.shape, &block, element, direct, look_up)
                 });
@@ -281,11 +285,13 @@ fn note_refusal(store: &OpenStore, path: &str, why: &str) {
     store.context.journal.add(&note);
 }
 
-/// The index of the chunks of a dataset. Workers look up chunks in it.
+/// The index of the chunks of a dataset. Chunks are looked up here, and a worker reads the whole index.
 struct ChunkIndex {
     /// The store keeps the index: a strong reference would keep the store open for ever.
     store: Weak<OpenStore>,
     dataset: u64,
+    chunks: Box<IndexedChunks>,
+    look_ups: OnceLock<LookUps>,
     path: String,
     is_far: bool,
 }
@@ -300,7 +306,15 @@ impl ChunkIndex {
 impl LookUp for ChunkIndex {
     fn find(&self, places: Vec<u64>) -> Result<Vec<ChunkRun>> {
         let store = self.store()?;
-        Ok(store.context.h5.chunks(&store.file, self.dataset, places)?)
+        let look_ups = match self.look_ups.get() {
+            Some(known) => known,
+            None => {
+                let unknown = || Error::damaged("chunk table: an index of another form");
+                let found = LookUps::open(&store.file, &self.chunks, 0)?.ok_or_else(unknown)?;
+                self.look_ups.get_or_init(|| found)
+            }
+        };
+        Ok(look_ups.find(&store.file, &places)?)
     }
 
     fn is_quick(&self) -> bool {
@@ -317,12 +331,8 @@ impl LookUp for ChunkIndex {
         }
     }
 
-    fn whole(&self, beside: bool) -> Result<WholeTable> {
+    fn whole(&self) -> Result<WholeTable> {
         let store = self.store()?;
-        if beside {
-            // Look-ups need a worker, too.
-            store.context.h5.warm();
-        }
         let map = store.context.h5.whole_map(&store.file, self.dataset)?;
         Ok(match map.source {
             DataSource::Chunked {

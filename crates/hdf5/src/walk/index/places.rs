@@ -5,7 +5,7 @@
 
 /// The grid of a dataset.
 #[derive(Clone, Debug)]
-pub(in super::super::super) struct Places {
+pub struct Places {
     /// The number of chunks along each dimension of the current shape.
     grid: Vec<u64>,
     /// The elements of a chunk along each dimension.
@@ -19,7 +19,7 @@ pub(in super::super::super) struct Places {
 impl Places {
     /// Makes the grid of a dataset of a shape and a maximum shape (`u64::MAX`: unlimited). Returns `None` if the number
     /// of places overflows, or a chunk has no elements.
-    pub(in super::super::super) fn new(shape: &[u64], max: &[u64], chunk: &[u64]) -> Option<Self> {
+    pub fn new(shape: &[u64], max: &[u64], chunk: &[u64]) -> Option<Self> {
         if chunk.contains(&0) || shape.len() != chunk.len() || max.len() != chunk.len() {
             return None;
         }
@@ -50,7 +50,7 @@ impl Places {
     }
 
     /// Returns the number of places.
-    pub(in super::super::super) fn count(&self) -> u64 {
+    pub fn count(&self) -> u64 {
         self.count
     }
 

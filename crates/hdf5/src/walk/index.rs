@@ -20,7 +20,7 @@ use std::ops::Range;
 use super::cursor::{Cursor, NOWHERE};
 use super::header::{ChunkLayout, IndexKind};
 use super::{Pages, Sizes};
-pub(in super::super) use places::Places;
+pub use places::Places;
 
 /// The size in bytes of the largest node, and of all nodes of a look-up.
 const LARGEST_NODE: u64 = 1 << 20;
@@ -36,9 +36,12 @@ const MOST_KNOWN: usize = 8192;
 /// The stored bytes of a chunk: their offset in the file (the user block counts), their size, and the filters that were
 /// skipped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in super::super) struct Entry {
+pub struct Entry {
+    /// The offset in the file.
     pub addr: u64,
+    /// The number of bytes.
     pub size: u64,
+    /// A bit for each filter that was skipped.
     pub mask: u32,
 }
 
@@ -54,11 +57,11 @@ impl Entry {
 }
 
 /// Chunks by their places in the grid. `None`: the chunk was never written.
-pub(in super::super) type Known = BTreeMap<u64, Option<Entry>>;
+pub type Known = BTreeMap<u64, Option<Entry>>;
 
 /// The reason why a look-up failed.
 #[derive(Debug)]
-pub(in super::super) enum Fault<E> {
+pub enum Fault<E> {
     /// Bytes could not be read.
     Pages(E),
     /// The index contradicts itself.
@@ -106,7 +109,7 @@ enum Kind {
 
 /// The index of the chunks of a dataset.
 #[derive(Clone, Debug)]
-pub(in super::super) struct Index {
+pub struct Index {
     sizes: Sizes,
     /// The size of the file.
     end: u64,
@@ -170,7 +173,7 @@ fn check_sum(bytes: &[u8], len: usize) -> Parsed<()> {
 }
 
 /// Returns the checksum of metadata: Bob Jenkins' lookup3 (format specification, VIII).
-pub(in super::super) fn lookup3(bytes: &[u8]) -> u32 {
+pub fn lookup3(bytes: &[u8]) -> u32 {
     let seed = 0xdead_beef_u32.wrapping_add(bytes.len() as u32);
     let (mut a, mut b, mut c) = (seed, seed, seed);
     let word = |part: &[u8], at: usize| {
@@ -215,7 +218,7 @@ impl Index {
     /// Opens the index of the dataset whose header is at `dataset` (without the user block) in a file of `size` bytes;
     /// `chunk` is the size in bytes of a chunk before the filters. Returns `None` if there is no index, or one of an
     /// unknown form or of other dimensions.
-    pub(in super::super) fn open<P: Pages>(
+    pub fn open<P: Pages>(
         pages: &mut P,
         (size, dataset): (u64, u64),
         places: Places,
@@ -278,7 +281,7 @@ impl Index {
     }
 
     /// Returns the number of places of the grid.
-    pub(in super::super) fn count(&self) -> u64 {
+    pub fn count(&self) -> u64 {
         self.places.count()
     }
 
@@ -295,11 +298,7 @@ impl Index {
     }
 
     /// Looks up chunks by their places in the grid, and returns them with others that the same nodes name.
-    pub(in super::super) fn find<P: Pages>(
-        &self,
-        pages: &mut P,
-        wanted: &[u64],
-    ) -> Result<Known, Fault<P::Error>> {
+    pub fn find<P: Pages>(&self, pages: &mut P, wanted: &[u64]) -> Result<Known, Fault<P::Error>> {
         let mut known = Known::new();
         let mut wanted: Vec<u64> = wanted.to_vec();
         wanted.retain(|&place| place < self.places.count());
@@ -336,10 +335,7 @@ impl Index {
 
     /// Returns the chunks at all places of the grid: what a look-up of each would find. [`Fault::Unknown`] unless the
     /// index is a B-tree of version 1. The caller bounds the number of places.
-    pub(in super::super) fn all<P: Pages>(
-        &self,
-        pages: &mut P,
-    ) -> Result<Vec<Option<Entry>>, Fault<P::Error>> {
+    pub fn all<P: Pages>(&self, pages: &mut P) -> Result<Vec<Option<Entry>>, Fault<P::Error>> {
         /// The bytes that a chunk takes in the index, at most: nodes are half full, and inner ones few.
         const EACH: u64 = 512;
         /// The largest number of nodes that are fetched in one request.

@@ -12,7 +12,7 @@ mod arrays;
 mod cursor;
 mod fractal_heap;
 mod header;
-pub(super) mod index;
+pub mod index;
 mod tree1;
 mod tree2;
 
@@ -35,7 +35,7 @@ const MANY_CHUNKS: u64 = 4096;
 const LARGEST: u64 = 8 << 20;
 
 /// The source of bytes, which fetches ranges together and then holds them.
-pub(super) trait Pages {
+pub trait Pages {
     /// The failure of fetching.
     type Error;
 
@@ -168,7 +168,7 @@ impl Kind {
 }
 
 /// Walks over the metadata of a file of `size` bytes. Ends early and silently at an unknown structure.
-pub(super) fn walk<P: Pages>(pages: &mut P, size: u64) -> Result<(), P::Error> {
+pub fn walk<P: Pages>(pages: &mut P, size: u64) -> Result<(), P::Error> {
     match superblock(pages, size)? {
         Some((sizes, first)) => walk_from(pages, size, &sizes, first, true),
         None => Ok(()),
@@ -176,11 +176,7 @@ pub(super) fn walk<P: Pages>(pages: &mut P, size: u64) -> Result<(), P::Error> {
 }
 
 /// Walks over the metadata of the dataset at an address, with the index of its chunks, however many there are.
-pub(super) fn walk_dataset<P: Pages>(
-    pages: &mut P,
-    size: u64,
-    dataset: u64,
-) -> Result<(), P::Error> {
+pub fn walk_dataset<P: Pages>(pages: &mut P, size: u64, dataset: u64) -> Result<(), P::Error> {
     match superblock(pages, size)? {
         Some((sizes, _)) => {
             let first = vec![(dataset, Kind::Header)];
