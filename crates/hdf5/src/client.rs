@@ -364,7 +364,8 @@ impl H5 {
         ask!(self, file, Request::Resolve { group, path }, Resolved)
     }
 
-    /// Returns where the elements of a dataset lie. The table of very many chunks is left out: see [`H5::chunks`].
+    /// Returns where the elements of a dataset lie. The table of very many chunks is left out: see
+    /// [`IndexedChunks`](crate::IndexedChunks).
     pub fn map(&self, file: &StoreFile, dataset: u64) -> Result<DatasetMap, H5Error> {
         let whole = false;
         ask!(self, file, Request::Map { dataset, whole }, Map)

@@ -335,10 +335,10 @@ mod tests {
         (0..100).for_each(|_| s.waits());
         assert_eq!(reads(&s, 102, 1000, 2), 110..119);
         reads(&s, 500, 1000, 2);
-        for block in 501..515 {
+        for block in 501..525 {
             reads(&s, block, 1000, 2);
         }
-        assert_eq!(reads(&s, 515, 1000, 2), 519..520);
+        assert_eq!(reads(&s, 525, 1000, 2), 529..530);
     }
 
     #[test]
