@@ -70,14 +70,22 @@ impl Source<'_> {
             .flatten()
     }
 
-    /// Reads stored bytes for `use_`.
-    fn stored<T>(&self, stored: Range<u64>, use_: impl FnOnce(&[u8]) -> Result<T>) -> Result<T> {
-        let (addr, len) = (stored.start, usize_of(stored.end - stored.start)?);
-        if self.growing {
-            let mut buffer = self.pool.take(len);
-            self.file.read_growing_at(&mut buffer, addr)?;
-            return use_(&buffer);
+    /// Reads stored bytes through the page cache.
+    fn cached(&self, stored: &Range<u64>) -> Result<Buffer> {
+        let mut buffer = self.pool.take(usize_of(stored.end - stored.start)?);
+        match self.growing {
+            true => self.file.read_growing_at(&mut buffer, stored.start)?,
+            false => self.file.read_exact_at(&mut buffer, stored.start)?,
         }
+        Ok(buffer)
+    }
+
+    /// Reads the stored bytes of a chunk for `use_`, past the page cache where that is quicker.
+    fn stored<T>(&self, stored: Range<u64>, use_: impl FnOnce(&[u8]) -> Result<T>) -> Result<T> {
+        if self.growing {
+            return use_(&*self.cached(&stored)?);
+        }
+        let (addr, len) = (stored.start, usize_of(stored.end - stored.start)?);
         let missing = self.missing(&stored);
         let large = len as u64 >= LARGE;
         let cold = missing.is_some();
@@ -94,11 +102,11 @@ impl Source<'_> {
                 return use_(&buffer[skip..end]);
             }
         }
-        let mut buffer: Buffer = self.pool.take(len);
-        match large && cold {
-            true => self.file.read_alone_at(&mut buffer, addr)?,
-            false => self.file.read_exact_at(&mut buffer, addr)?,
+        if !(large && cold) {
+            return use_(&*self.cached(&stored)?);
         }
+        let mut buffer = self.pool.take(len);
+        self.file.read_alone_at(&mut buffer, addr)?;
         use_(&buffer)
     }
 }
@@ -477,21 +485,18 @@ impl Chunks {
                 self.chunk(source, &now[0], whole)?;
                 use_(&now[0], whole)?;
             } else {
-                let at = range.start;
-                source.stored(range, |stored| {
-                    for (place, slot) in now.iter().zip(slots) {
-                        match slot.size {
-                            0 => repeat(&self.fill, 0, whole),
-                            size => {
-                                let stored = slice(stored, slot.addr - at, size as usize)?;
-                                self.decode(source.pool, stored, slot.mask, whole)
-                                    .map_err(|e| e.about(format!("chunk {place:?}")))?;
-                            }
+                let stored = source.cached(&range)?;
+                for (place, slot) in now.iter().zip(slots) {
+                    match slot.size {
+                        0 => repeat(&self.fill, 0, whole),
+                        size => {
+                            let stored = slice(&stored, slot.addr - range.start, size as usize)?;
+                            self.decode(source.pool, stored, slot.mask, whole)
+                                .map_err(|e| e.about(format!("chunk {place:?}")))?;
                         }
-                        use_(place, whole)?;
                     }
-                    Ok(())
-                })?;
+                    use_(place, whole)?;
+                }
             }
             (places, slots) = (rest, &slots[count..]);
         }
@@ -556,4 +561,36 @@ pub fn decode(file: &StoreFile, stored: &EncodedChunk) -> Result<Vec<u8>> {
     let origin = vec![0; stored.count.len()];
     chunks.block(source, &origin, &stored.count, &mut out)?;
     Ok(out)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn chunks_that_lie_together_are_read_together() {
+        let slot = |addr, size| Slot {
+            addr,
+            size,
+            mask: 0,
+        };
+        let none = Slot::default();
+        let found = |slots: &[Slot]| together(slots, 1000);
+        let line = [slot(100, 10), slot(110, 10), none, slot(120, 5)];
+        assert_eq!(found(&line), (4, 100..125));
+        assert_eq!(found(&[none, slot(100, 10), none]), (3, 100..110));
+        assert_eq!(found(&[none; 3]), (3, 0..0));
+        // A gap, and chunks that are too far apart, in another order, or share bytes.
+        assert_eq!(found(&[slot(100, 10), slot(200, 10)]), (2, 100..210));
+        assert_eq!(found(&[slot(100, 10), slot(1095, 10)]), (1, 100..110));
+        assert_eq!(found(&[slot(110, 10), slot(100, 10)]), (1, 110..120));
+        assert_eq!(found(&[slot(100, 10), slot(105, 10)]), (1, 100..110));
+        let gaps = [slot(0, 10), slot(GAP, 10), slot(2 * GAP, 10)];
+        assert_eq!(together(&gaps, 4 * GAP), (2, 0..GAP + 10));
+        // What is larger is read alone, and never more than `most` bytes otherwise.
+        assert_eq!(found(&[slot(100, 2000), slot(2100, 10)]), (1, 100..2100));
+        assert_eq!(found(&[slot(0, 600), slot(600, 600)]), (1, 0..600));
+        let end = [slot(u64::MAX - 5, 10), slot(u64::MAX, 10)];
+        assert_eq!(found(&end), (2, u64::MAX - 5..u64::MAX));
+    }
 }
