@@ -169,7 +169,7 @@ impl Chunks {
         Self::with(shape, chunk, element, direct, None)
     }
 
-    /// Creates the chunks of a dataset. If its map has no table, `look_up` looks them up.
+    /// Creates the chunks of a dataset. If its map has no table, `look_up` looks them up; without it there are none.
     pub fn with(
         shape: &[u64],
         chunk: &[u64],
@@ -187,11 +187,11 @@ impl Chunks {
             table,
             fill,
         } = direct;
-        let (largest, stored, places) = if let Some(look_up) = look_up {
+        let (largest, stored, places) = if table.looked_up.is_some() {
             let counts = shape.iter().zip(chunk).map(|(d, c)| d.div_ceil(*c));
             let count = counts.fold(1_u64, u64::saturating_mul);
             let largest = usize::try_from(largest_stored(len)).ok()?;
-            let places = ChunkPlaces::looked_up(table, count, look_up);
+            let places = ChunkPlaces::looked_up(table, count, look_up?);
             (largest, None, places)
         } else {
             let sizes = || table.slots.iter().map(|slot| slot.size);
@@ -565,7 +565,36 @@ pub fn decode(file: &StoreFile, stored: &EncodedChunk) -> Result<Vec<u8>> {
 
 #[cfg(test)]
 mod tests {
+    use npyfs_hdf5::protocol::Bounds;
+    use npyfs_hdf5::{ChunkTable, IndexedChunks};
+
     use super::*;
+
+    #[test]
+    fn without_a_table_and_look_ups_there_are_no_chunks() {
+        let shape = || vec![20_000];
+        let chunks = IndexedChunks {
+            dataset: 800,
+            shape: shape(),
+            max: shape(),
+            chunk: vec![1],
+            bounds: Bounds {
+                chunk: 4,
+                filters: Vec::new(),
+                file: 0..1 << 20,
+            },
+        };
+        let direct = |looked_up| DirectChunks {
+            pipeline: Pipeline::new(&[]).unwrap(),
+            table: ChunkTable {
+                looked_up,
+                ..ChunkTable::default()
+            },
+            fill: vec![0; 4],
+        };
+        assert!(Chunks::new(&[20_000], &[1], 4, direct(Some(Box::new(chunks)))).is_none());
+        assert!(Chunks::new(&[0], &[1], 4, direct(None)).is_some());
+    }
 
     #[test]
     fn chunks_that_lie_together_are_read_together() {

@@ -214,8 +214,8 @@ impl ArrayFile {
                 let mut block = chunk;
                 block.extend(map.shape[map.rank..].iter().map(|&d| d.max(1)));
                 let chunks = grid(&block)?;
-                let direct = direct.and_then(|mut direct| {
-                    let look_up = direct.table.looked_up.take().map(|chunks| ChunkIndex {
+                let direct = direct.and_then(|direct| {
+                    let look_up = direct.table.looked_up.clone().map(|chunks| ChunkIndex {
                         store: Arc::downgrade(&self.store),
                         dataset: self.dataset.addr,
                         chunks,
