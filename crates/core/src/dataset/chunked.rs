@@ -83,7 +83,7 @@ impl Source<'_> {
     /// Reads the stored bytes of a chunk for `use_`, past the page cache where that is quicker.
     fn stored<T>(&self, stored: Range<u64>, use_: impl FnOnce(&[u8]) -> Result<T>) -> Result<T> {
         if self.growing {
-            return use_(&*self.cached(&stored)?);
+            return use_(&self.cached(&stored)?);
         }
         let (addr, len) = (stored.start, usize_of(stored.end - stored.start)?);
         let missing = self.missing(&stored);
@@ -103,7 +103,7 @@ impl Source<'_> {
             }
         }
         if !(large && cold) {
-            return use_(&*self.cached(&stored)?);
+            return use_(&self.cached(&stored)?);
         }
         let mut buffer = self.pool.take(len);
         self.file.read_alone_at(&mut buffer, addr)?;
