@@ -119,6 +119,17 @@ def test_what_is_touched_where_the_kernel_asks_by_page(arrays, root_only):
         machine(NPYFS, "umount", point)
 
 
+def test_a_header_decodes_the_chunks_of_one_request(arrays, root_only):
+    """The kernel's first request is of 16 KiB: two chunks, not the block of many that a reader in order is given."""
+    store, folder = arrays
+    size = int(np.prod(SAMPLE))
+    with Mount(store) as mount:
+        before = mount.status()["cache"]["decoded_bytes"]
+        with open(mount / "gzip.npy", "rb") as header, open(folder / "gzip.npy", "rb") as real:
+            assert header.read(128) == real.read(128)
+        assert mount.status()["cache"]["decoded_bytes"] - before <= 3 * size
+
+
 def test_samples_decode_their_own_chunks(arrays, root_only):
     """And those of the samples beside them, with which they share a page; and some at the header."""
     store, folder = arrays

@@ -43,7 +43,6 @@ struct ServedFile {
     last: Option<OpenDataset>,
     /// The dataset whose index of chunks was fetched last.
     warm: Option<u64>,
-    /// The dataset whose chunks were looked up last, and the index.
     /// The links that come next in the group that was listed part by part.
     ahead: Option<describe::LinksAhead>,
     file: Id,

@@ -217,7 +217,6 @@ impl ArrayFile {
                 let direct = direct.and_then(|direct| {
                     let look_up = direct.table.looked_up.clone().map(|chunks| ChunkIndex {
                         store: Arc::downgrade(&self.store),
-                        dataset: self.dataset.addr,
                         chunks,
                         look_ups: OnceLock::new(),
                         path: self.path(),
@@ -289,7 +288,6 @@ fn note_refusal(store: &OpenStore, path: &str, why: &str) {
 struct ChunkIndex {
     /// The store keeps the index: a strong reference would keep the store open for ever.
     store: Weak<OpenStore>,
-    dataset: u64,
     chunks: Box<IndexedChunks>,
     look_ups: OnceLock<LookUps>,
     path: String,
@@ -333,7 +331,10 @@ impl LookUp for ChunkIndex {
 
     fn whole(&self) -> Result<WholeTable> {
         let store = self.store()?;
-        let map = store.context.h5.whole_map(&store.file, self.dataset)?;
+        let map = store
+            .context
+            .h5
+            .whole_map(&store.file, self.chunks.dataset)?;
         Ok(match map.source {
             DataSource::Chunked {
                 direct: Some(direct),
